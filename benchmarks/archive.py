@@ -47,6 +47,7 @@ WHYS = ["tried-too-many-times", "non-retriable-exception", "not-scheduled-by-ret
 TRACE = (
     'Traceback (most recent call last):\n  File "shop/mail.py", line 12, in send\n    connection.send(message)\n' * 4
 )
+READ_FROM = ("recruiter.scheduled", "recruiter.archived", "recruiter.statistics")
 READS = ("find", "aggregate", "count", "distinct")
 BATCH = 5_000
 
@@ -99,7 +100,7 @@ class Commands(CommandListener):
         self._begun: dict[int, dict[str, Any]] = {}
 
     def started(self, event: CommandStartedEvent) -> None:
-        if event.command_name in READS and event.command[event.command_name] in ("scheduled", "archived", "statistics"):
+        if event.command_name in READS and event.command[event.command_name] in READ_FROM:
             self._begun[event.request_id] = dict(event.command)
 
     def succeeded(self, event: CommandSucceededEvent) -> None:
@@ -167,7 +168,7 @@ def waiting_jobs(number: int) -> Iterator[bytes]:
 def fill(store: Store, ended: int, waiting: int) -> None:
     """Raw, and the indexes afterwards: that is quicker."""
     for name, documents in (("archived", ended_jobs(ended)), ("scheduled", waiting_jobs(waiting))):
-        collection = store.database.get_collection(name, write_concern=WriteConcern(1))
+        collection = store.database.get_collection(store.name_of(name), write_concern=WriteConcern(1))
         while batch := list(islice(documents, BATCH)):
             collection.insert_many([RawBSONDocument(raw) for raw in batch], ordered=False)
             if name == "archived":

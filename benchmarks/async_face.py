@@ -100,7 +100,7 @@ class Measured:
 async def compare(recruiter: Recruiter, target: str, jobs: int) -> None:
     async with AsyncMongoClient[dict[str, Any]](target) as client:
         database = client[recruiter.target.database]
-        collection = database.get_collection("scheduled", write_concern=WriteConcern("majority", j=True))
+        collection = database.get_collection("recruiter.scheduled", write_concern=WriteConcern("majority", j=True))
         together = Together(collection)
 
         def document(number: int) -> dict[str, Any]:

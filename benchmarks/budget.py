@@ -54,7 +54,7 @@ def read(database: Database[Any], families: Families) -> Reading:
     counts = status["metrics"]["commands"]
     commands = Counter({name: int(c["total"]) for name, c in counts.items() if isinstance(c, dict) and "total" in c})
     cpu = {name: sum(sum(p.cpu_times()[:2]) for p in family) for name, family in families.items()}
-    done = database.archived.estimated_document_count()
+    done = database.recruiter.archived.estimated_document_count()
     network = status["network"]
     return Reading(time.perf_counter(), done, cpu, network["bytesIn"], network["bytesOut"], commands)
 
@@ -83,7 +83,7 @@ def steady(database: Database[Any], jobs: int, families: Callable[[], Families],
 
 
 def _wait(database: Database[Any], done: int) -> None:
-    while database.archived.estimated_document_count() < done:
+    while database.recruiter.archived.estimated_document_count() < done:
         time.sleep(LOOK_EVERY)
 
 

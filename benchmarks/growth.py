@@ -46,7 +46,7 @@ Around = Callable[[Store], None]
 
 def fill(store: Store, collection: str, template: dict[str, object], count: int) -> None:
     """So many documents like this one, written as fast as it goes."""
-    place = store.database.get_collection(collection, write_concern=WriteConcern(1))
+    place = store.database.get_collection(store.name_of(collection), write_concern=WriteConcern(1))
     for start in range(0, count, _AT_ONCE):
         place.insert_many([{**template, "_id": ObjectId()} for _ in range(min(_AT_ONCE, count - start))], ordered=False)
 

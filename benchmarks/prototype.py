@@ -52,7 +52,7 @@ class Prototype:
         """An empty database, and so many jobs."""
         self.database.client.drop_database(DATABASE)
         self.database.scheduled.create_index(_DUE, name="due")
-        self.database.archived.create_index("ended_at")
+        self.database.recruiter.archived.create_index("ended_at")
         self.database.create_collection("roster")
         for start in range(0, jobs, 1000):
             numbers = range(start, min(start + 1000, jobs))
@@ -154,7 +154,7 @@ def _settle(db: Database[Document], name: str, jobs: Sequence[Document]) -> None
         pull = {"$pull": {"assigned": {"$in": ids}}}
         assert db.roster.update_one({"_id": name}, pull, session=session).matched_count == 1
         db.scheduled.delete_many({"_id": {"$in": ids}}, session=session)
-        db.archived.insert_many(jobs, session=session, ordered=False)
+        db.recruiter.archived.insert_many(jobs, session=session, ordered=False)
 
     with db.client.start_session() as session:
         session.with_transaction(write, write_concern=_DURABLE)
@@ -170,10 +170,10 @@ def main() -> None:
         prototype = Prototype(server.uri, options.workers, options.batch)
         prototype.fill(options.jobs)
         with prototype:
-            while not (first := prototype.database.archived.estimated_document_count()):
+            while not (first := prototype.database.recruiter.archived.estimated_document_count()):
                 time.sleep(0.01)
             began = time.perf_counter()
-            while prototype.database.archived.estimated_document_count() < options.jobs:
+            while prototype.database.recruiter.archived.estimated_document_count() < options.jobs:
                 time.sleep(0.02)
             seconds = time.perf_counter() - began
     print(f"drain /s {(options.jobs - first) / seconds:,.0f}")

@@ -99,7 +99,7 @@ def show(rows: list[tuple[str, ArchivedJob]]) -> None:
             str(ended.result) if ended.done else f"{ended.why}: {told}",
         )
     console.print(table)
-    console.print("Every one of them is kept in the collection `archived`, with arguments, times and traces.")
+    console.print("Every one of them is kept in the collection `recruiter.archived`, with arguments, times and traces.")
 
 
 if __name__ == "__main__":

@@ -29,5 +29,5 @@ class Leader:
 
 def by_hand(store: Store, *documents: dict[str, Any] | bytes) -> None:
     """Inserts as any other program would: nothing of ours looks at it."""
-    foreign = store.database.get_collection("scheduled", codec_options=STANDARD)
+    foreign = store.scheduled.collection.with_options(codec_options=STANDARD)
     foreign.insert_many(RawBSONDocument(each) if isinstance(each, bytes) else each for each in documents)

@@ -84,21 +84,24 @@ class Recruiter(Producer):
 
     `target` is where MongoDB is: `127.0.0.1:27017`, `host/database` or a full URI; or a `MongoClient` of yours or one
     of its databases, which is used and left open. Without one, the environment variable RECRUITER_TARGET or the
-    settings file says it. `server_timeout` is how long calls wait for MongoDB before they raise StoreUnreachable;
-    without one, RECRUITER_SERVER_TIMEOUT or the settings file says it, or it is 30 seconds. With a `codec`, such as
-    `recruiter.crypto.AesGcm`, arguments and results are encrypted or compressed before they are stored, all but the
-    arguments with the names in `clear`.
+    settings file says it. `prefix` is in front of the name of each collection of Recruiter, so that none is yours:
+    "recruiter." unless you, RECRUITER_PREFIX or the settings file say otherwise; "" for plain names. Two prefixes in
+    one database are two independent systems. `server_timeout` is how long calls wait for MongoDB before they raise
+    StoreUnreachable; without one, RECRUITER_SERVER_TIMEOUT or the settings file says it, or it is 30 seconds. With a
+    `codec`, such as `recruiter.crypto.AesGcm`, arguments and results are encrypted or compressed before they are
+    stored, all but the arguments with the names in `clear`.
     """
 
     def __init__(
         self,
         target: TargetLike | None = None,
         *,
+        prefix: str | None = None,
         server_timeout: DurationLike | None = None,
         codec: PayloadCodec | None = None,
         clear: Iterable[str] = (),
     ) -> None:
-        super().__init__(target, server_timeout=server_timeout, codec=codec, clear=clear)
+        super().__init__(target, prefix=prefix, server_timeout=server_timeout, codec=codec, clear=clear)
         self._declared: dict[str, RepeatableJob] = {}
 
     # -- tasks ---------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
-from recruiter.domain.text import mask, said_by
+from recruiter.domain.text import said_by
 from recruiter.errors import ApplicationError, InvalidName, TaskExists
 from recruiter.events import Events
 from recruiter.registry import BECAME_MASTER, STEPT_BACK, Registry, RegistryOwner
@@ -37,18 +37,18 @@ class Application:
     """The module itself."""
 
     @property
-    def address(self) -> str | None:
-        """Where the application itself keeps its jobs, if it says so."""
-        return self.owners[0].address if self.owners else None
+    def target(self) -> Any:
+        """Where the application itself keeps its jobs, a `Target`; None if it has no Recruiter."""
+        return self.owners[0].target if self.owners else None
 
     def owner_of(self, task: str) -> RegistryOwner | None:
         """The Recruiter that has this task, or else the first one."""
         having = (owner for owner in self.owners if owner.registry.has(task))
         return next(having, self.owners[0] if self.owners else None)
 
-    def point_at(self, address: str) -> None:
+    def point_at(self, target: Any) -> None:
         for owner in self.owners:
-            owner.point_at(address)
+            owner.point_at(target)
 
 
 def load_application(bootstrap: str | None) -> Application:
@@ -105,14 +105,14 @@ def _named(module: ModuleType, place: str, attribute: str) -> tuple[RegistryOwne
 
 
 def _meant(module: ModuleType, place: str) -> tuple[RegistryOwner, ...]:
-    """The Recruiters that this application consists of. Those on one database are one application; of those on several,
-    the ones without tasks only send jobs there."""
+    """The Recruiters that this application consists of. Those on one database and prefix are one application; of those
+    on several, the ones without tasks only send jobs there."""
     found = sorted(RegistryOwner.alive, key=lambda owner: owner.number)
-    if len({owner.address for owner in found}) > 1:
+    if len({owner.target for owner in found}) > 1:
         found = [owner for owner in found if owner.has_own_names] or found
-    if len({owner.address for owner in found}) > 1:
+    if len({owner.target for owner in found}) > 1:
         names = {id(value): name for name, value in vars(module).items()}
-        told = ", ".join(f"{names.get(id(owner), 'one elsewhere')} on {mask(owner.address)}" for owner in found)
+        told = ", ".join(f"{names.get(id(owner), 'one elsewhere')} on {owner.target.described}" for owner in found)
         raise ApplicationError(
             f"{place} has {len(found)} Recruiters on different databases ({told}); "
             f"name the one for this process: --bootstrap {place}:NAME"

@@ -15,7 +15,7 @@ from recruiter.async_face import calls_run_user_code, in_a_thread
 from recruiter.clock import SystemClock
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.job import Job, JobId
-from recruiter.domain.names import id_told
+from recruiter.domain.names import check_prefix, id_told
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.errors import JobExists, RecruiterError, StoreUnreachable
 from recruiter.events import Event
@@ -108,6 +108,7 @@ class Producer(RegistryOwner):
         self,
         target: TargetLike | None = None,
         *,
+        prefix: str | None = None,
         server_timeout: DurationLike | None = None,
         codec: PayloadCodec | None = None,
         clear: Iterable[str] = (),
@@ -116,6 +117,7 @@ class Producer(RegistryOwner):
         # Seals and opens arguments and results.
         self.payload = Payload(codec, clear)
         self._target_given = target
+        self._prefix_given = None if prefix is None else check_prefix(prefix)
         self._target: Target | None = None
         self._results = Results(lambda: self.store, self.payload)
         # Called when jobs have been stored; for tests that run them at once.
@@ -133,7 +135,7 @@ class Producer(RegistryOwner):
         """Where it keeps its jobs; prints without the password. Raises InvalidTarget if it cannot be understood."""
         if self._target is None:
             given = self._target_given
-            self._target, _ = database.target_of(_settings()().target if given is None else given)
+            self._target, _ = database.target_of(_settings().load().target if given is None else given, self._prefix)
         return self._target
 
     @property
@@ -141,15 +143,19 @@ class Producer(RegistryOwner):
         """The same as a URI; may hold a password."""
         return self.target.uri
 
-    def point_at(self, address: str | None) -> None:
+    @property
+    def _prefix(self) -> str:
+        return _settings().load().prefix if self._prefix_given is None else self._prefix_given
+
+    def point_at(self, target: str | Target | None) -> None:
         """Uses another MongoDB from now on, over a new connection, or with None the one it was made for; for processes
-        that were started with --target, and for tests."""
+        that were started with --target, and for tests. The prefix stays unless a `Target` brings its own."""
         store: Store | None = self.__dict__.get("store")
         self._forget_connection()
         if store is not None:
             store.abandon()
-        self._pointed = address is not None
-        self._target = None if address is None else Target.parse(address)
+        self._pointed = target is not None
+        self._target = Target.parse(target, self._prefix) if isinstance(target, str) else target
 
     @property
     def clock(self) -> SystemClock:
@@ -333,7 +339,7 @@ class Producer(RegistryOwner):
         try:
             if "store" not in self.__dict__:
                 given = None if self._pointed else self._target_given
-                client = None if given is None else database.target_of(given)[1]
+                client = None if given is None else database.target_of(given, self._prefix)[1]
                 patience = self._patience or PATIENCE
                 self.__dict__["store"] = database.opened(
                     self.target, client, patience, prepares=self.prepares, silent=self._tell_silence

@@ -313,11 +313,11 @@ class RegistryOwner:
         return bool(self.registry.own_names or self.policies.own_names or self.schedules.own_names)
 
     @property
-    def address(self) -> str:
-        """Where it keeps its jobs; may hold a password."""
+    def target(self) -> Any:
+        """Where it keeps its jobs: a `Target`, which prints without the password."""
         raise NotImplementedError
 
-    def point_at(self, address: str) -> None:
+    def point_at(self, target: Any) -> None:
         """Keeps its jobs there from now on, over a new connection: the old one may be another process's."""
         raise NotImplementedError
 

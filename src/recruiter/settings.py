@@ -21,7 +21,7 @@ from pydantic_settings import (
 )
 
 from recruiter.domain.duration import to_timedelta
-from recruiter.domain.names import check_name
+from recruiter.domain.names import DEFAULT_PREFIX, check_name, check_prefix
 from recruiter.domain.observation import UNDECLARED_DEAD_AFTER_SECONDS
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.text import mask, shown
@@ -66,12 +66,23 @@ def _resources(value: Any) -> str:
 Resources = Annotated[str, NoDecode, BeforeValidator(_resources)]
 
 
+def _prefix(value: Any) -> str:
+    try:
+        return check_prefix(value)
+    except InvalidName as error:
+        raise ValueError(str(error)) from None
+
+
+Prefix = Annotated[str, BeforeValidator(_prefix)]
+
+
 class TargetSettings(BaseSettings):
     """Where MongoDB is, for applications that do not say."""
 
     model_config = SettingsConfigDict(env_prefix="RECRUITER_", extra="ignore", frozen=True)
 
     target: str = "127.0.0.1:27017"
+    prefix: Prefix = DEFAULT_PREFIX
     server_timeout: Duration | None = Field(
         None, description="How long calls of applications wait for MongoDB before they raise StoreUnreachable."
     )

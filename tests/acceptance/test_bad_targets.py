@@ -178,7 +178,11 @@ class TestPython:
 
 @pytest.mark.parametrize(
     ("program", "action", "collection"),
-    [("worker", "insert", "roster"), ("recruiter", "remove", "scheduled"), ("cleaner", "update", "archived")],
+    [
+        ("worker", "insert", "recruiter.roster"),
+        ("recruiter", "remove", "recruiter.scheduled"),
+        ("cleaner", "update", "recruiter.archived"),
+    ],
 )
 def test_a_process_that_lacks_one_privilege_does_not_even_begin(
     guarded: GuardedServer, tmp_path: Path, program: str, action: str, collection: str

@@ -213,8 +213,17 @@ def test_a_pickle_can_do_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "evil").exists()
 
 
-def test_wrong_calls_are_told(target: str) -> None:
+def test_jobs_are_imported_from_other_collections_of_the_same_database(target: str, store: Store) -> None:
+    store.database["agendaJobs"].insert_one({"name": "report", "data": {"a": 1}, "nextRunAt": datetime.now(UTC)})
+
     code, said = here(target, "import", "agenda", target)
-    assert (code, "are in the database of --target" in said) == (2, True)
+
+    assert (code, "1 job and 0 schedulers imported" in said) == (0, True), said
+    assert [job.task for job in store.scheduled.waiting()] == ["report"]
+
+
+def test_wrong_calls_are_told(target: str) -> None:
+    code, said = here(target, "import", "recruiter-php", target, "--prefix", "")
+    assert (code, "are in the collections of --target and --prefix themselves" in said) == (2, True)
     code, said = here(target, "import", "agenda", address(target), "--rename", "x")
     assert (code, "--rename is OLD=NEW" in said) == (2, True)

@@ -187,9 +187,9 @@ class TestWhatTheyMayNot:
         (id,) = insert(store, a_job())
         with pytest.raises(OperationFailure, match="not authorized"):
             store.archived.collection.insert_one({"done": True, "why": "done", "archived_at": store.clock.now()})
-        with pytest.raises(StoreRefused, match=r"may not update on shop\.scheduled"):
+        with pytest.raises(StoreRefused, match=r"may not update on shop\.recruiter\.scheduled"):
             store.scheduled.flag_cancelled(id, store.clock.now(), None, None)
-        with pytest.raises(StoreRefused, match=r"may not insert on shop\.roster"):
+        with pytest.raises(StoreRefused, match=r"may not insert on shop\.recruiter\.roster"):
             on_the_roster(store)
         with pytest.raises(StoreRefused):
             store.transactions.settle("w1", OutcomeBatch(), {})
@@ -198,30 +198,30 @@ class TestWhatTheyMayNot:
 
     def test_one_who_looks_cannot_touch(self, as_user: Callable[[str], Store], prepared: GuardedServer) -> None:
         store = as_user(LOOKER)
-        with pytest.raises(StoreRefused, match=r"may not insert on shop\.scheduled"):
+        with pytest.raises(StoreRefused, match=r"may not insert on shop\.recruiter\.scheduled"):
             insert(store, a_job())
         (id,) = insert(as_user(PRODUCER), a_job())
         looker = store.target.uri
         for command, place in (
-            (["job", "cancel", str(id)], "shop.scheduled"),
-            (["group", "pause", "mail"], "shop.limits"),
-            (["limit", "set", "task:add", "2"], "shop.limits"),
-            (["worker", "drain", "w1"], "shop.roster"),
+            (["job", "cancel", str(id)], "shop.recruiter.scheduled"),
+            (["group", "pause", "mail"], "shop.recruiter.limits"),
+            (["limit", "set", "task:add", "2"], "shop.recruiter.limits"),
+            (["worker", "drain", "w1"], "shop.recruiter.roster"),
         ):
             code, said = run(*command, RECRUITER_TARGET=looker)
             assert code == 4, said
             assert f"may not update on {place}" in said
             assert "Traceback" not in said
             assert not tells_a_password(said)
-        assert prepared.database("shop").scheduled.find_one({"_id": id})["lane"] == "generic/add"
+        assert prepared.database("shop").recruiter.scheduled.find_one({"_id": id})["lane"] == "generic/add"
 
     def test_processes_cannot_touch_what_is_not_theirs(self, as_user: Callable[[str], Store]) -> None:
         store = as_user(FLEET)
         forbidden: dict[str, list[dict[str, Any]]] = {
             "shop": [
                 {"insert": "orders", "documents": [{}]},
-                {"drop": "archived"},
-                {"createIndexes": "archived", "indexes": [{"key": {"a": 1}, "name": "a"}]},
+                {"drop": "recruiter.archived"},
+                {"createIndexes": "recruiter.archived", "indexes": [{"key": {"a": 1}, "name": "a"}]},
             ],
             "other": [{"find": "things"}],
         }
@@ -264,14 +264,14 @@ class TestDegraded:
     def test_an_unprepared_database_is_refused_with_what_is_missing(
         self, prepared: GuardedServer, tmp_path: Path
     ) -> None:
-        prepared.database("shop").archived.drop_index(archived.BY_AGE)
-        prepared.database("shop").limits.drop()
+        prepared.database("shop").recruiter.archived.drop_index(archived.BY_AGE)
+        prepared.database("shop").recruiter.limits.drop()
         fleet = prepared.uri(prepared.user("fleet", FLEET))
 
         code, said = run("start", "cleaner", RECRUITER_TARGET=fleet, cwd=tmp_path)
 
         assert code == 4
-        assert f"is not prepared (index {archived.BY_AGE} of archived, collection limits)" in said
+        assert f"is not prepared (index {archived.BY_AGE} of recruiter.archived, collection recruiter.limits)" in said
         assert "recruiter prepare" in said
         assert "Traceback" not in said
 
@@ -279,10 +279,10 @@ class TestDegraded:
         self, as_user: Callable[[str], Store], prepared: GuardedServer
     ) -> None:
         """Another version may be about to be rolled out; but whoever wants it mended is told that it was not."""
-        prepared.database("shop").command({"collMod": "roster", "validator": {}})
+        prepared.database("shop").command({"collMod": "recruiter.roster", "validator": {}})
         store = as_user(FLEET)
         assert store.prepare() == []
-        with pytest.raises(StoreRefused, match="validator of roster"):
+        with pytest.raises(StoreRefused, match=r"validator of recruiter\.roster"):
             store.prepare(insist=True)
 
     @pytest.mark.parametrize("may", [True, False])

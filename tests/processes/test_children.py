@@ -17,6 +17,7 @@ from recruiter.processes.child import pipe
 from recruiter.processes.worker.child_handle import ChildHandle
 from recruiter.processes.worker.child_pool import ForkServer
 from recruiter.store.codec import Document, decode
+from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from tests.applications import children as jobs
 from tests.conftest import Process, Starter, eventually
@@ -241,7 +242,7 @@ class TestClock:
     def child(self, target: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChildHandle]:
         for variable in ("RECRUITER_SUPERVISOR", "RECRUITER_PRELOAD"):
             monkeypatch.setenv(variable, "")  # and put back afterwards
-        child = ForkServer.open(APPLICATION).spawn("w1", target, 1, time.monotonic())
+        child = ForkServer.open(APPLICATION).spawn("w1", Target.parse(target), 1, time.monotonic())
         (hello,) = eventually(lambda: child.receive(time.monotonic()))
         child.tasks, child.pid = frozenset(["my_pid"]), decode(hello.payload)["pid"]
         yield child

@@ -85,7 +85,7 @@ def test_everything_waits_and_resumes_when_there_is_space_again(
     filler = fill(small_disk)
     writer = Store(Target.parse(target), patience=2.0)
     with suppress(StoreError):
-        writer.database.command({"collMod": "archived", "validator": {}})
+        writer.database.command({"collMod": writer.archived.collection.name, "validator": {}})
     said = next(text for number in range(500) if (text := refused(writer, number)))
     writer.close()
     print(f"the server lives: {own_server.running}; it said: {said[:300]}")

@@ -59,7 +59,7 @@ def poison(store: Store, *, bypass: bool) -> dict[str, int]:
     """How many documents of each collection got in."""
     got_in: dict[str, int] = {}
     for name in hostile.SOUND:
-        collection = store.database.get_collection(name)
+        collection = store.database.get_collection(store.name_of(name))
         before = collection.count_documents({})
         documents = list(hostile.documents(name, EACH, SEED))
         for start in range(0, EACH, 100):
@@ -89,13 +89,14 @@ def assert_each_is_found(store: Store) -> None:
     findings = [str(finding) for finding in examine(store, EVERY) if finding.about == "documents"]
     print(f"doctor took {time.monotonic() - began:.1f} s, and named {len(findings)} documents")
     for name in ("schedulers", "limits", "processes", "archived", "statistics", "leases", "unique_keys"):
+        name = store.name_of(name)
         refused = store.database.get_collection(name).count_documents({"$nor": [validator_of(store, name)]})
         named = [text for text in findings if f" of {name} cannot be read: " in text]
         print(f"{name}: {len(named)} named, {refused} that the validator would refuse")
         assert len(named) >= refused, f"{name}: {findings}"
-        assert named or name == "leases", name
+        assert named or name == store.leases.collection.name, name
     usual = [str(finding) for finding in examine(store) if finding.about == "documents"]
-    told = [text for text in usual if " of limits cannot be read: " in text]
+    told = [text for text in usual if f" of {store.limits.collection.name} cannot be read: " in text]
     assert len(told) <= Thresholds().unreadable_told
 
 

@@ -59,7 +59,9 @@ def test_a_worker_that_joins_is_given_the_jobs_that_only_it_can_run(sleepy_leade
     # given an idle worker for everything but one task, and a leader that has gone to sleep over a job of that task
     on_the_roster(store, "other", tasks=["subtract"])
     (job,) = insert(store, a_job(scheduled_at=store.clock.now()))
-    eventually(lambda: listens_to(sleepy_leader, "roster") and listens_to(sleepy_leader, WHOLE_DATABASE))
+    eventually(
+        lambda: listens_to(sleepy_leader, store.roster.collection.name) and listens_to(sleepy_leader, WHOLE_DATABASE)
+    )
 
     # when one joins that knows the task
     on_the_roster(store, "mine", term=store.leases.term(), tasks=["add"])
@@ -91,6 +93,7 @@ def test_a_step_that_may_start_is_given_before_the_leader_looks_on(
     first = flow.add("work")
     second = flow.add("work", after=first)
     flow.start()
+    roster, markers = store.roster.collection.name, store.name_of(flows.MARKERS)
     with leading(target, backoff_from=0.005) as leader:
         eventually(lambda: store.roster.held() == {first.id})
         document, now = store.scheduled.collection.find_one({"_id": first.id}), store.clock.now()
@@ -99,7 +102,7 @@ def test_a_step_that_may_start_is_given_before_the_leader_looks_on(
         settle(store, "mine", [(first.id, ended)], {})
 
         eventually(lambda: store.roster.held() == {second.id})
-        eventually(lambda: any(each["delete"] == flows.MARKERS for each in leader.named("delete")))
+        eventually(lambda: any(each["delete"] == markers for each in leader.named("delete")))
 
     writes = [next(iter(each.items())) for each in leader.named("update", "delete")]
-    assert writes.index(("delete", flows.MARKERS)) > len(writes) - 1 - writes[::-1].index(("update", "roster"))
+    assert writes.index(("delete", markers)) > len(writes) - 1 - writes[::-1].index(("update", roster))

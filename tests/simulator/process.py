@@ -16,7 +16,7 @@ from tests.simulator.hub import Hub, Threads, Turn
 from tests.simulator.server import Server
 from tests.simulator.weather import CALM, ProcessNetwork, Weather
 
-TARGET = Target.parse("mongodb://simulated/simulated")
+TARGET = Target.parse("mongodb://simulated/simulated", prefix="")
 
 
 class HostClock(SystemClock):

@@ -104,7 +104,7 @@ class Gate(Recorder):
 
     def looks(self) -> list[list[Any]]:
         """The ids that were asked for in each look at the archive."""
-        finds = [command for command in list(self.commands) if command.get("find") == "archived"]
+        finds = [command for command in list(self.commands) if command.get("find") == "recruiter.archived"]
         return [list(find["filter"]["_id"]["$in"]) for find in finds if "$in" in find["filter"].get("_id", {})]
 
 

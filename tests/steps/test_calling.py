@@ -368,7 +368,7 @@ class TestWatch:
             return a + b
 
         watching = Background(lambda: recruiter.watch(add, stop=stop))
-        eventually(lambda: {c["collection"] for c in recorder.named("getMore")} == {"roster", WHOLE_DATABASE})
+        eventually(lambda: {c["collection"] for c in recorder.named("getMore")} == {"recruiter.roster", WHOLE_DATABASE})
 
         # then it only beats its heart, and a new job is done all the same
         eventually(lambda: asks_nothing_for_five_beats(recorder))

@@ -125,32 +125,37 @@ class TestSchema:
 
     def test_a_collection_that_a_newer_version_has(self, ward: Ward) -> None:
         ward.store.limits.collection.drop()
-        ward.finds(PROBLEM, "collection limits is missing", "recruiter prepare")
+        ward.finds(PROBLEM, "collection recruiter.limits is missing", "recruiter prepare")
 
     def test_an_index_that_is_missing(self, ward: Ward) -> None:
         ward.store.scheduled.collection.drop_index("due")
-        ward.finds(PROBLEM, "index due of scheduled is missing", "recruiter prepare")
+        ward.finds(PROBLEM, "index due of recruiter.scheduled is missing", "recruiter prepare")
         ward.finds(PROBLEM, "a check could not run", "recruiter prepare")  # and all else is
 
         made = ward.store.prepare()
 
-        assert [str(each) for each in made] == ["index due of scheduled"]
+        assert [str(each) for each in made] == ["index due of recruiter.scheduled"]
         ward.says_nothing_of("is missing")
 
     def test_an_index_that_is_another(self, ward: Ward) -> None:
         index = archived.BY_AGE
         ward.store.archived.collection.drop_index(index)
         ward.store.archived.collection.create_index([("archived_at", -1), ("_id", 1)], name=index)
-        ward.finds(PROBLEM, f"index {index} of archived", f'db.archived.dropIndex("{index}")', "recruiter prepare")
+        ward.finds(
+            PROBLEM,
+            f"index {index} of recruiter.archived",
+            f'db.recruiter.archived.dropIndex("{index}")',
+            "recruiter prepare",
+        )
 
     def test_an_index_of_somebody_else(self, ward: Ward) -> None:
         ward.store.archived.collection.create_index([("username", 1)], name="by_owner")
-        ward.finds(NOTE, "index by_owner of archived is not Recruiter's")
+        ward.finds(NOTE, "index by_owner of recruiter.archived is not Recruiter's")
 
     @pytest.mark.parametrize("change", [{"validator": {}}, {"validationLevel": "off"}, {"validationAction": "warn"}])
     def test_a_validator_that_is_another(self, ward: Ward, change: dict[str, Any]) -> None:
-        ward.store.database.command({"collMod": "roster", **change})
-        ward.finds(PROBLEM, "validator of roster", "recruiter prepare")
+        ward.store.database.command({"collMod": ward.store.roster.collection.name, **change})
+        ward.finds(PROBLEM, "validator of recruiter.roster", "recruiter prepare")
 
         ward.store.prepare()
 

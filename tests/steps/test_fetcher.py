@@ -71,8 +71,12 @@ def core(target: str, store: Store, recorder: Recorder) -> Iterator[WorkerCore]:
 
 def waits(commands: list[Command]) -> bool:
     """Whether it listens, and has asked since: what was assigned before the stream was open is in no event."""
-    asked = [next(iter(command)) for command in commands if "roster" in (command.get("find"), command.get("aggregate"))]
-    listens = any(command.get("collection") == "roster" for command in commands)
+    asked = [
+        next(iter(command))
+        for command in commands
+        if "recruiter.roster" in (command.get("find"), command.get("aggregate"))
+    ]
+    listens = any(command.get("collection") == "recruiter.roster" for command in commands)
     return listens and "aggregate" in asked and asked[-1] == "find"
 
 
@@ -85,7 +89,7 @@ def assign(store: Store, core: WorkerCore, *ids: JobId) -> None:
 
 
 def reads_of_the_list(commands: list[Command]) -> list[Command]:
-    return [command for command in commands if command.get("find") == "roster"]
+    return [command for command in commands if command.get("find") == "recruiter.roster"]
 
 
 def test_a_job_is_fetched_without_reading_the_list(store: Store, core: WorkerCore, recorder: Recorder) -> None:

@@ -69,7 +69,7 @@ def test_no_other_job_is_looked_at(target: str, store: Store) -> None:
         with recorder.only_these():
             recruiter.jobs.list(ids=IDS, state="queued")
 
-    assert {find.get("hint") for find in recorder.named("find") if find["find"] == "scheduled"} == {"_id_"}
+    assert {find.get("hint") for find in recorder.named("find") if find["find"] == "recruiter.scheduled"} == {"_id_"}
 
 
 @pytest.mark.parametrize("ids", [2**63, "", "x" * 1001, "\ud800", True, b"x", [], [None]], ids=repr)

@@ -13,6 +13,7 @@ from recruiter.domain.names import CANCELLED_LANE
 from recruiter.processes.recruiter import _is_unusual
 from recruiter.store.change_stream import Change
 from recruiter.store.collections import flows, scheduled, schedulers
+from recruiter.store.database import Store
 from recruiter.views.find import anything_to_do
 from tests.flows import Stage
 from tests.samples import on_the_roster
@@ -115,6 +116,6 @@ class TestRunAll:
     ],
     ids=["released", "marked", "cancelled", "of another program", "a scheduler"],
 )
-def test_what_an_idle_leader_looks_around_for(collection: str, lane: str | None, unusual: bool) -> None:
+def test_what_an_idle_leader_looks_around_for(store: Store, collection: str, lane: str | None, unusual: bool) -> None:
     """A round that finds no room does not look for what was cancelled, and one that finds some not for schedulers."""
-    assert _is_unusual(Change(collection, lane)) is unusual
+    assert _is_unusual(store, Change(store.name_of(collection), lane)) is unusual

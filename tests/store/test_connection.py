@@ -93,7 +93,7 @@ def test_dropped_connections_are_replaced(store: Store) -> None:
 def test_a_call_under_way_ends_when_it_is_interrupted(store: Store) -> None:
     # given a call that waits for its answer, and that the driver does not repeat
     insert(store, a_job())
-    slow = {"find": "scheduled", "filter": {"$where": "sleep(20000) || true"}}
+    slow = {"find": store.scheduled.collection.name, "filter": {"$where": "sleep(20000) || true"}}
     raised: list[BaseException] = []
 
     def ask() -> None:

@@ -304,7 +304,7 @@ def test_tags_and_urns_are_found_by_an_index(full: Store, collection: str, query
     insert(full, *jobs)
     full.archived.collection.insert_many([decode(done(job)) for job in jobs])
 
-    (explained,) = explain(full, {"find": collection, "filter": query})
+    (explained,) = explain(full, {"find": full.name_of(collection), "filter": query})
 
     _uses_an_index(explained)
     assert statistics(explained)[2] >= 1
@@ -327,7 +327,7 @@ def test_the_roster_is_small_and_read_without_sorting(full: Store, plan: Plan) -
 
 def test_a_plan_that_scans_or_sorts_would_be_noticed(full: Store) -> None:
     """The checks above can fail: a query that nothing serves is seen as what it is."""
-    bad = {"find": "scheduled", "filter": {"args.a": 1}, "sort": {"created_at": 1}}
+    bad = {"find": full.scheduled.collection.name, "filter": {"args.a": 1}, "sort": {"created_at": 1}}
 
     (explained,) = explain(full, bad)
 

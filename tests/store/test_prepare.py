@@ -29,7 +29,7 @@ class TestPrepare:
         store.prepare()
 
         assert {name: sorted(c.index_information()) for name, c in _collections(store).items()} == before
-        assert {"_id_", "due", "inbox", "postponed"} < set(before["scheduled"])
+        assert {"_id_", "due", "inbox", "postponed"} < set(before[store.scheduled.collection.name])
         assert store.scheduled.get("x") is not None
 
     def test_by_eight_at_once(self, server: EmbeddedServer) -> None:
@@ -48,26 +48,26 @@ class TestPrepare:
 
         with closing(Store(fresh)) as store:
             assert set(_collections(store)) == {
-                "scheduled",
-                "archived",
-                "actions",
-                "roster",
-                "schedulers",
-                "leases",
-                "creations",
-                "unique_keys",
-                "flows",
-                "flow_markers",
-                "limits",
-                "statistics",
-                "processes",
+                "recruiter.scheduled",
+                "recruiter.archived",
+                "recruiter.actions",
+                "recruiter.roster",
+                "recruiter.schedulers",
+                "recruiter.leases",
+                "recruiter.creations",
+                "recruiter.unique_keys",
+                "recruiter.flows",
+                "recruiter.flow_markers",
+                "recruiter.limits",
+                "recruiter.statistics",
+                "recruiter.processes",
             }
             assert insert(store, a_job("x")) == ["x"]
             assert store.scheduled.due(["generic/add"], NOW, 1, set()) == ["x"]
             store.client.drop_database(fresh.database)
 
     def test_a_validator_that_was_taken_away_comes_back(self, store: Store) -> None:
-        store.database.command("collMod", "scheduled", validator={})
+        store.database.command("collMod", store.scheduled.collection.name, validator={})
         store.scheduled.collection.insert_one({"_id": "unseen", "lane": "generic/add", "task": 5})
 
         store.prepare()

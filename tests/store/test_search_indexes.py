@@ -46,7 +46,8 @@ def looked_up(
 ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """What was sent to the collections of jobs, each with how the server runs it. What is not run is only planned, and
     the server plans queries of one shape alike: one of each is enough."""
-    sent = [each for each in recorder.named(*names) if each[next(iter(each))] in ("scheduled", "archived")]
+    jobs = (store.scheduled.collection.name, store.archived.collection.name)
+    sent = [each for each in recorder.named(*names) if each[next(iter(each))] in jobs]
     assert sent
     if not run:
         sent = list({repr(shape(command)): command for command in sent}.values())

@@ -61,7 +61,7 @@ def write(name: str, text: str) -> Path:
 def test_nothing_to_load() -> None:
     application = load_application(None)
 
-    assert (application.owners, application.hooks, application.address) == ((), {}, None)
+    assert (application.owners, application.hooks, application.target) == ((), {}, None)
 
 
 class TestFile:
@@ -69,7 +69,7 @@ class TestFile:
         application = load_application(str(write("shop_a.py", SHOP)))
 
         assert application.registry.names() >= {"sell", "buy"}
-        assert [owner.address for owner in application.owners] == ["mongodb://shop.example/shop"] * 2
+        assert [owner.target.uri for owner in application.owners] == ["mongodb://shop.example/shop"] * 2
 
     def test_a_relative_name_and_what_stands_beside_it(self) -> None:
         write("sub/neighbour_b.py", "price = 5\n")
@@ -107,7 +107,7 @@ class TestFile:
 
         application.point_at("elsewhere/db")
 
-        assert {owner.address for owner in application.owners} == {"mongodb://elsewhere/db"}
+        assert {owner.target.uri for owner in application.owners} == {"mongodb://elsewhere/db"}
 
 
 class TestModule:
@@ -122,7 +122,7 @@ class TestModule:
 
         application = load_application("shop_g:other")
 
-        assert application.address == "mongodb://shop.example/shop"
+        assert application.target.uri == "mongodb://shop.example/shop"
         assert application.registry.find("buy") is not None
         assert application.registry.find("sell") is None
         assert set(application.hooks) == {"recruiter_became_master"}
@@ -130,7 +130,7 @@ class TestModule:
     def test_one_recruiter_of_a_file(self) -> None:
         path = write("shop_h.py", SHOP)
 
-        assert load_application(f"{path}:recruiter").address == "mongodb://shop.example/shop"
+        assert load_application(f"{path}:recruiter").target.uri == "mongodb://shop.example/shop"
 
     def test_policies_of_the_application_are_known(self) -> None:
         write(
@@ -230,8 +230,8 @@ class TestSeveralRecruiters:
 
         application = load_application(f"two_n.py:{name}")
 
-        assert application.address is not None
-        assert application.address.endswith(f"/{name}")
+        assert application.target is not None
+        assert application.target.uri.endswith(f"/{name}")
         assert application.registry.own_names == {task}
 
     def test_one_that_only_sends_is_left_where_it_is(self) -> None:

@@ -117,7 +117,7 @@ def test_acts_and_writes_down_who_did_what(client: httpx.Client, recruiter: Recr
         ("a local user", "recover", "try again"),
     ]
     assert done[0]["outcome"] == "8 jobs are being cancelled."
-    flagged = recruiter.store.database.scheduled.find_one({"cancel": {"$exists": True}})
+    flagged = recruiter.store.scheduled.collection.find_one({"cancel": {"$exists": True}})
     assert flagged is not None
     assert flagged["cancel"]["by"] == "a local user"
 
@@ -198,7 +198,7 @@ def test_an_action_whose_filter_is_not_understood_does_nothing(client: httpx.Cli
 
         assert answer.status_code == 400, answer.text
         assert hint in answer.json()["detail"]
-    assert recruiter.store.database.scheduled.count_documents({"cancel": {"$exists": True}}) == 0
+    assert recruiter.store.scheduled.collection.count_documents({"cancel": {"$exists": True}}) == 0
 
 
 @pytest.mark.parametrize(

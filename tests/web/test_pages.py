@@ -196,7 +196,7 @@ def test_a_group_stays_when_it_is_idle_and_the_page_names_its_window(console: Co
     def send() -> None: ...
 
     send.job().here().execute()
-    recruiter.store.database.statistics.delete_many({})
+    recruiter.store.statistics.collection.delete_many({})
     page = console().get("groups").text
 
     assert ">mail</a>" in page

@@ -103,6 +103,6 @@ def fill(world: World, jobs: int = 300) -> dict[str, str]:
     for name, sample in (("running", "mouse-7"), ("behind", "mouse-8")):
         job = recruiter.job("align", {"sample": sample, "gate": gate}).schedule_in("2s")
         ids[name] = str(job.with_priority(1 if name == "running" else 0).enqueue().id)
-    recruiter.store.database.scheduled.insert_one({"task": 42, "args": "nothing"})
+    recruiter.store.scheduled.collection.insert_one({"task": 42, "args": "nothing"})
     world.until(lambda: world.state(ids["running"]) == "running")
     return ids

@@ -31,7 +31,7 @@ from rich.text import Text
 from recruiter.app import Recruiter
 from recruiter.application import Application, load_application
 from recruiter.cli import options as given
-from recruiter.cli.options import Count, settings_from
+from recruiter.cli.options import Count, TargetOptions, point, settings_from, target_for
 from recruiter.cli.output import console, say, write
 from recruiter.cli.start import run_fleet
 from recruiter.cli.web import dev_console
@@ -66,6 +66,7 @@ def dev(
     /,
     *,
     target: str | None = None,
+    prefix: str | None = None,
     processes: Count = 2,
     mongod: str | None = None,
     web: bool = True,
@@ -84,6 +85,8 @@ def dev(
         Your application: FILE.py or MODULE; add :NAME if it has several Recruiters.
     target
         Use this MongoDB instead of a private one.
+    prefix
+        In front of the name of each collection of Recruiter (default: as the application says, or recruiter.).
     processes
         How many jobs run at once.
     mongod
@@ -98,19 +101,22 @@ def dev(
     stop = Stop()
     stop.when_asked(lambda: _say("stopping: jobs that run finish first; Ctrl-C again ends everything at once"))
     stop.listen_to_signals()
-    file = file or settings_from().bootstrap
+    settings = settings_from(TargetOptions(prefix=prefix))
+    file = file or settings.bootstrap
     watched = _Watched(reload and file is not None, watch or [], folder)
+    own = ForkServer.open(file).ask_target() if file is not None else None
+    prefix = target_for(settings, own).prefix
     if target is not None:
-        return _run(_DevOptions(target, file, processes), stop, web, watched)
-    with _private_server(folder, file, mongod) as uri:
-        return _run(_DevOptions(uri, file, processes), stop, web, watched)
+        return _run(_DevOptions(Target.parse(target, prefix), file, processes), stop, web, watched)
+    # On the private server the application's producers will use the database that it names.
+    with _private_server(folder, own.database if own is not None else DEFAULT_DATABASE, mongod) as uri:
+        return _run(_DevOptions(Target.parse(uri, prefix), file, processes), stop, web, watched)
 
 
 @contextmanager
-def _private_server(folder: Path, file: str | None, mongod: str | None) -> Iterator[str]:
-    """A MongoDB for this command; gives the address of the application's database on it."""
+def _private_server(folder: Path, database: str, mongod: str | None) -> Iterator[str]:
+    """A MongoDB for this command; gives the address of this database on it."""
     port = _USUAL_PORT if _is_free(_USUAL_PORT) else None
-    database = _database_of(file)
     server = EmbeddedServer(folder.absolute(), port=port, binary=mongod)
     uri = Target.parse(server.start()).in_database(database).uri
     _say("private MongoDB at ", (uri, "bold"), f", data in {folder} (for development only)")
@@ -127,18 +133,13 @@ def _private_server(folder: Path, file: str | None, mongod: str | None) -> Itera
         server.stop()
 
 
-def _database_of(file: str | None) -> str:
-    """The database that the application names: its producers will use it on this server too."""
-    address = ForkServer.open(file).ask_address() if file is not None else None
-    return Target.parse(address).database if address is not None else DEFAULT_DATABASE
-
-
 def _run(wanted: _DevOptions, stop: Stop, web: bool, watched: _Watched) -> int:
     os.environ["RECRUITER_TARGET"] = wanted.target
+    os.environ["RECRUITER_PREFIX"] = wanted.prefix
     settings: Settings = settings_from(wanted)
     ready = f", for {plural(wanted.processes, 'job')} at once: enqueue from another terminal. Ctrl-C ends everything"
     with (
-        dev_console(wanted.target) if web else nullcontext() as address,
+        dev_console(Target.parse(wanted.target, wanted.prefix)) if web else nullcontext() as address,
         watched.by(wanted.bootstrap) as each_round,
     ):
         if address is not None:
@@ -173,8 +174,9 @@ def _say(*parts: str | tuple[str, str]) -> None:
 
 
 class _DevOptions:
-    def __init__(self, target: str, bootstrap: str | None, processes: int) -> None:
-        self.target = target
+    def __init__(self, target: Target, bootstrap: str | None, processes: int) -> None:
+        self.target = target.uri
+        self.prefix = target.prefix
         self.bootstrap = bootstrap
         self.processes = processes
         self.log_level = "debug"
@@ -279,9 +281,7 @@ def shell(
     """
     settings = settings_from(common)
     application = load_application(file or settings.bootstrap)
-    if "target" in settings.model_fields_set:
-        application.point_at(settings.target)
-    recruiter = _recruiter(application, settings.target)
+    recruiter = _recruiter(application, point(application, settings))
     names = _names(application, recruiter)
     if execute is not None:
         return _run_statement(execute, names)
@@ -291,9 +291,9 @@ def shell(
     return 0
 
 
-def _recruiter(application: Application, target: str) -> Recruiter:
+def _recruiter(application: Application, target: Target) -> Recruiter:
     owners = [owner for owner in application.owners if isinstance(owner, Recruiter)]
-    return owners[0] if owners else Recruiter(target)
+    return owners[0] if owners else Recruiter(target.uri, prefix=target.prefix)
 
 
 def _names(application: Application, recruiter: Recruiter) -> dict[str, Any]:
@@ -305,7 +305,7 @@ def _names(application: Application, recruiter: Recruiter) -> dict[str, Any]:
 
 def _banner(application: Application, recruiter: Recruiter) -> str:
     tasks = ", ".join(sorted(application.registry.own_names)) or "none"
-    return f"Recruiter on {recruiter.target}. Tasks: {tasks}. `recruiter` is the application; Ctrl-D ends."
+    return f"Recruiter on {recruiter.target.described}. Tasks: {tasks}. `recruiter` is the application; Ctrl-D ends."
 
 
 def _run_statement(statement: str, names: dict[str, Any]) -> int:

@@ -13,12 +13,11 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.text import Text
 
-from recruiter.cli.options import PATIENCE, TargetOptions, settings_from
+from recruiter.cli.options import PATIENCE, TargetOptions, settings_from, target_for
 from recruiter.cli.output import Output, console, say, show, write
 from recruiter.doctor import Thresholds, examine
 from recruiter.doctor.findings import Finding, Level
 from recruiter.errors import InvalidTarget, StoreError
-from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from recruiter.views.health import Role, health
 
@@ -31,7 +30,7 @@ All = Annotated[bool, Parameter(name="--all", negative=(), help=_EVERY)]
 def doctor(*, all_: All = False, target: TargetOptions = TargetOptions(), output: Output = "table") -> int:
     """Checks MongoDB, the fleet and the waiting jobs, and says what to do. Exit code 1 if there is a problem."""
     settings = settings_from(target)
-    store = Store(Target.parse(settings.target), patience=PATIENCE)
+    store = Store(target_for(settings), patience=PATIENCE)
     try:
         findings = examine(store, _thresholds(settings.considered_dead_after, all_))
     finally:
@@ -65,7 +64,7 @@ def _below(text: str, blanks: int) -> str:
 
 def prepare(*, target: TargetOptions = TargetOptions()) -> None:
     """Creates the collections, indexes and validators. Processes do it too when they start, with enough rights."""
-    store = Store(Target.parse(settings_from(target).target), patience=PATIENCE)
+    store = Store(target_for(settings_from(target)), patience=PATIENCE)
     try:
         store.check()
         made = store.prepare(insist=True)
@@ -106,7 +105,7 @@ def health_(
         How long a recruiter or a cleaner may be silent (default 15s). A worker declares its own time.
     """
     settings = settings_from(target, _HealthOptions(host, considered_dead_after))
-    store = Store(Target.parse(settings.target), patience=_PATIENCE)
+    store = Store(target_for(settings), patience=_PATIENCE)
     try:
         facts = store.check()
         here = settings.host or socket.gethostname()

@@ -66,8 +66,11 @@ def import_(
     renamed, target = _renamed(rename or []), Target.parse(origin)
     with recruiter_on(common) as recruiter:
         recruiter.prepares = not dry_run
-        if target.uri == recruiter.target.uri:
-            raise SettingsError("the jobs to import are in the database of --target; import into another database")
+        ours = set(recruiter.store.collections()) if target.uri == recruiter.target.uri else set[str]()
+        if ours.intersection(collection or usual):
+            raise SettingsError(
+                "the jobs to import are in the collections of --target and --prefix themselves; import into others"
+            )
         lines = []
         for name in collection or usual:
             for document in foreign_documents(target, name):

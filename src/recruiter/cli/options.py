@@ -15,12 +15,13 @@ from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
 from recruiter.app import Recruiter
-from recruiter.application import load_application
+from recruiter.application import Application, load_application
 from recruiter.cli.output import say
 from recruiter.domain.duration import to_timedelta
 from recruiter.domain.search.filter import FILTER_WORDS, FilterWord, JobFilter, filter_from_words
 from recruiter.errors import InvalidDuration, InvalidFilter, SettingsError
 from recruiter.settings import CONFIG_VARIABLE, LogFormat, LogLevel, Settings
+from recruiter.store.connection import Target
 
 Flag = Annotated[bool, Parameter(negative=())]
 Yes = Annotated[bool, Parameter(negative=(), help="Do not ask for confirmation.")]
@@ -64,6 +65,8 @@ PATIENCE = 5.0
 class TargetOptions:
     target: str | None = None
     "Where MongoDB is: 127.0.0.1:27017 (default), host/database, mongodb://… or mongodb+srv://…"
+    prefix: str | None = None
+    "In front of the name of each collection of Recruiter (default recruiter.); empty for none."
     config: str | None = None
     "A settings file instead of recruiter.toml."
 
@@ -160,7 +163,8 @@ class CleanerOptions:
 @contextmanager
 def recruiter_on(target: TargetOptions) -> Iterator[Recruiter]:
     """A Recruiter on the database that the options name, for commands that look and control."""
-    with Recruiter(settings_from(target).target) as recruiter:
+    settings = settings_from(target)
+    with Recruiter(settings.target, prefix=settings.prefix) as recruiter:
         recruiter.patience = PATIENCE
         recruiter.prepares = False
         yield recruiter
@@ -171,10 +175,26 @@ def application_recruiter(options: ApplicationOptions) -> Iterator[Recruiter]:
     """A Recruiter on the database of the options or of the application, with the application's schedule policies."""
     settings = settings_from(options)
     application = load_application(settings.bootstrap)
-    given = "target" in settings.model_fields_set or application.address is None
-    with Recruiter(settings.target if given else application.address) as recruiter:
+    target = target_for(settings, application.target)
+    with Recruiter(target.uri, prefix=target.prefix) as recruiter:
         recruiter.schedules.merge(application.schedules)
         yield recruiter
+
+
+def target_for(settings: Settings, application: Target | None = None) -> Target:
+    """Where a command works. What the application says of itself holds unless the settings say otherwise."""
+    given = settings.model_fields_set
+    uri = settings.target if application is None or "target" in given else application.uri
+    prefix = settings.prefix if application is None or "prefix" in given else application.prefix
+    return Target.parse(uri, prefix)
+
+
+def point(application: Application, settings: Settings) -> Target:
+    """Where a command works with this application, which is pointed there if the settings say so."""
+    target = target_for(settings, application.target)
+    if settings.model_fields_set & {"target", "prefix"}:
+        application.point_at(target)
+    return target
 
 
 def settings_from(*groups: object) -> Settings:

@@ -15,7 +15,7 @@ from cyclopts import App
 from recruiter.app import Recruiter
 from recruiter.application import Application, Hook, load_application
 from recruiter.cli import options as given
-from recruiter.cli.options import PATIENCE, settings_from
+from recruiter.cli.options import PATIENCE, point, settings_from, target_for
 from recruiter.cli.output import exit_code
 from recruiter.domain.text import said_by
 from recruiter.errors import RecruiterError
@@ -49,7 +49,7 @@ def start_recruiter(
         manager = ServiceManager.of(os.environ)
         application = load_application(settings.bootstrap)
         facade = _facade(application, settings)
-        with _Process("recruiter", settings, application.address, manager) as process:
+        with _Process("recruiter", settings, application.target, manager) as process:
             RecruiterProcess(
                 process.store,
                 process.events,
@@ -78,7 +78,7 @@ def start_worker(
         # The supervisor runs no user code, so the application is not loaded here: a child is asked.
         start_resource_tracker()
         fork_server = ForkServer.open(settings.bootstrap, _log_options("worker", settings))
-        with _Process("worker", settings, fork_server.ask_address(), manager) as process:
+        with _Process("worker", settings, fork_server.ask_target(), manager) as process:
             if settings.bootstrap is None:
                 process.events.emit("worker.no_application")
             WorkerProcess(
@@ -100,7 +100,7 @@ def start_cleaner(
     with _failures_logged("cleaner", settings):
         manager = ServiceManager.of(os.environ)
         application = load_application(settings.bootstrap)
-        with _Process("cleaner", settings, application.address, manager) as process:
+        with _Process("cleaner", settings, application.target, manager) as process:
             CleanerProcess(
                 process.store,
                 process.events,
@@ -147,7 +147,7 @@ def run_fleet(
 class _Process:
     """What all processes have: a checked store, events that are logged, and signals that stop it."""
 
-    def __init__(self, name: str, settings: Settings, address: str | None, manager: ServiceManager) -> None:
+    def __init__(self, name: str, settings: Settings, application: Target | None, manager: ServiceManager) -> None:
         configure(_log_options(name, settings))
         self.events = Events()
         self.events.listen(log_events(name))
@@ -155,9 +155,7 @@ class _Process:
         self._settings = settings
         self.stop = Stop()
         self._name = name
-        # What the application says of itself holds unless somebody said otherwise to this process.
-        said = "target" in settings.model_fields_set or address is None
-        self.store = Store(Target.parse(settings.target if said else address or ""), patience=PATIENCE)
+        self.store = Store(target_for(settings, application), patience=PATIENCE)
 
     def __enter__(self) -> _Process:
         parent = os.environ.pop(PARENT_VARIABLE, None)
@@ -168,7 +166,7 @@ class _Process:
         self.store.check()
         self.store.require_rights()
         self.store.prepare()
-        self.events.emit("process.started", program=self._name, target=str(self.store.target))
+        self.events.emit("process.started", program=self._name, target=self.store.target.described)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -198,10 +196,9 @@ def _log_options(name: str, settings: Settings) -> LogOptions:
 
 def _facade(application: Application, settings: Settings) -> Recruiter:
     """The application's own Recruiter, pointed to where this process works; for the hooks."""
-    if "target" in settings.model_fields_set:
-        application.point_at(settings.target)
+    target = point(application, settings)
     owners = [owner for owner in application.owners if isinstance(owner, Recruiter)]
-    return owners[0] if owners else Recruiter(settings.target)
+    return owners[0] if owners else Recruiter(target.uri, prefix=target.prefix)
 
 
 def _hooks(application: Application, facade: Recruiter, name: str) -> list[Hook]:

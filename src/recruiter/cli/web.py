@@ -16,10 +16,11 @@ from rich.text import Text
 
 from recruiter.app import Recruiter
 from recruiter.cli import options as given
-from recruiter.cli.options import PATIENCE, Flag, Pattern, Port, TargetOptions, application_recruiter, settings_from
+from recruiter.cli.options import PATIENCE, Flag, Pattern, Port, TargetOptions, application_recruiter, recruiter_on
 from recruiter.cli.output import console, say, write
 from recruiter.errors import SettingsError, StoreUnreachable
 from recruiter.first_use import installing
+from recruiter.store.connection import Target
 
 PORT = 8420
 METRICS_PORT = 9420
@@ -75,14 +76,17 @@ def web(
 
 
 @contextmanager
-def dev_console(target: str) -> Iterator[str | None]:
+def dev_console(target: Target) -> Iterator[str | None]:
     """The console from a thread of this process, on this database, allowed to act; gives its address, or None where the
     extra is not installed. For development: it listens on this machine only."""
     if not is_installed():
         yield None
         return
     server, package = _web()
-    with Recruiter(target) as recruiter, server.served_at(package.dashboard(recruiter, actions=True), PORT) as address:
+    with (
+        Recruiter(target.uri, prefix=target.prefix) as recruiter,
+        server.served_at(package.dashboard(recruiter, actions=True), PORT) as address,
+    ):
         yield address
 
 
@@ -127,9 +131,7 @@ def metrics(
         Print the metrics once, and exit: with 4 if MongoDB cannot be read.
     """
     exposition = _imported("recruiter.metrics", "metrics")
-    with Recruiter(settings_from(target).target) as recruiter:
-        recruiter.patience = PATIENCE
-        recruiter.prepares = False
+    with recruiter_on(target) as recruiter:
         exposed = exposition.Exposition(recruiter)
         if once:
             recruiter.store.check()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from recruiter.doctor.findings import Finding, Thresholds, note, ok, problem
@@ -195,9 +196,14 @@ def _documents(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator
     }
     for name, look in looks.items():
         try:
-            yield from _told(name, look(), most, counted)
+            found = [replace(each, collection=store.name_of(each.collection)) for each in look()]
+            yield from _told(name, found, most, counted)
         except StoreUnreachable as error:
-            yield note("documents", f"collection {name} could not be checked in time ({error})", "Run the doctor again")
+            yield note(
+                "documents",
+                f"collection {store.name_of(name)} could not be checked in time ({error})",
+                "Run the doctor again",
+            )
 
 
 def _told(collection: str, unreadable: Sequence[Unreadable], most: int, counted: int) -> Iterator[Finding]:
@@ -205,7 +211,7 @@ def _told(collection: str, unreadable: Sequence[Unreadable], most: int, counted:
         yield problem("documents", str(document), _TODO[collection])
     if len(unreadable) > most:
         least = "at least " if len(unreadable) >= counted else ""
-        more = f"{least}{len(unreadable) - most:,} more documents of {collection} cannot be read"
+        more = f"{least}{len(unreadable) - most:,} more documents of {unreadable[0].collection} cannot be read"
         yield problem("documents", more, "recruiter doctor --all names each of them")
 
 

@@ -29,7 +29,13 @@ MARKED_LANE = "/marked"
 """No job is in it: the leader finds it among the lanes if there are markers of flows to be looked at."""
 ASIDE = (CANCELLED_LANE, BLOCKED_LANE)
 """The lanes of jobs that no worker is given."""
+DEFAULT_PREFIX = "recruiter."
+"""In front of the name of each collection."""
 _NAME = re.compile(r"[^\s/\x00-\x1f$][^\s/\x00-\x1f]{0,199}")
+_PREFIX_PART = r"(?!system\b)[A-Za-z_][A-Za-z0-9_]*"
+_PREFIX = re.compile(rf"({_PREFIX_PART}(\.{_PREFIX_PART})*\.?)?", re.ASCII)
+_LONGEST_PREFIX = 64
+"""Characters. MongoDB allows 255 for a database, a dot and a collection together."""
 
 
 def id_told(id: object) -> str:
@@ -44,6 +50,18 @@ def check_name(kind: str, value: object) -> str:
     if not _NAME.fullmatch(value) or not is_unicode(value):
         raise InvalidName(
             f"{kind} {value[:80]!r} is not a name: 1 to 200 characters, no white space, no '/', not starting with '$'"
+        )
+    return value
+
+
+def check_prefix(value: object) -> str:
+    """The prefix of collections itself; an empty one is allowed. Raises InvalidName."""
+    if not isinstance(value, str):
+        raise InvalidName(f"the prefix of collections must be a text, not {type(value).__name__}")
+    if len(value) > _LONGEST_PREFIX or not _PREFIX.fullmatch(value):
+        raise InvalidName(
+            f"{value[:80]!r} cannot be the prefix of collections: at most {_LONGEST_PREFIX} letters, digits, '_' and "
+            "'.', each part starting with a letter or '_', and no part called 'system'; for example 'recruiter.'"
         )
     return value
 

@@ -39,22 +39,12 @@ from recruiter.steps.assign import (
 from recruiter.steps.lead import Leadership
 from recruiter.steps.rescue import Rescue
 from recruiter.store.change_stream import FLOW, LANE_CHANGES, LULL, Change, ChangeWaiter
+from recruiter.store.codec import Document
 from recruiter.store.collections import flows, limits, scheduled, schedulers
 from recruiter.store.collections.limits import Rules
 from recruiter.store.collections.roster import ROOM_MADE
 from recruiter.store.database import Store
 
-_ARRIVED = {
-    "$or": [
-        {
-            "ns.coll": {"$in": [scheduled.NAME, schedulers.NAME]},
-            "operationType": {"$in": ["insert", "update", "replace"]},
-            **scheduled.NOT_A_PROGRESS_MARK,
-        },
-        {"ns.coll": limits.NAME},
-        {"ns.coll": flows.MARKERS, "operationType": "insert"},
-    ]
-}
 _RULES_EVERY = 1.0
 _METERED_PAUSE = 0.2
 """Seconds between two rounds at most, while jobs wait that limits or resources hold back."""
@@ -309,7 +299,7 @@ class RecruiterProcess:
     def _change_waiters(self) -> tuple[ChangeWaiter, ChangeWaiter]:
         if self._waiters is None:
             self._waiters = (
-                ChangeWaiter(self._store.database, _ARRIVED, self._arrived, self._deaf, LANE_CHANGES),
+                ChangeWaiter(self._store.database, arrivals_in(self._store), self._arrived, self._deaf, LANE_CHANGES),
                 ChangeWaiter(self._store.roster.collection, ROOM_MADE, lambda _: self.wake(), self._deaf),
             )
         return self._waiters
@@ -317,7 +307,7 @@ class RecruiterProcess:
     def _arrived(self, changes: Sequence[Change]) -> None:
         """While idle. New jobs are to be given to workers and nothing else; but it may also be a scheduler, another
         limit, or a document that another program has inserted."""
-        if not changes or any(_is_unusual(change) for change in changes):
+        if not changes or any(_is_unusual(self._store, change) for change in changes):
             self._maintenance.look_soon()
             self._rules_at = 0.0
         arrivals = [change.arrival for change in changes if change.arrival is not None]
@@ -350,8 +340,24 @@ class RecruiterProcess:
         self._led = leading
 
 
-def _is_unusual(change: Change) -> bool:
+def arrivals_in(store: Store) -> Document:
+    """For the change stream of the database: the changes that may give the leader something to do."""
+    jobs = [store.name_of(scheduled.NAME), store.name_of(schedulers.NAME)]
+    return {
+        "$or": [
+            {
+                "ns.coll": {"$in": jobs},
+                "operationType": {"$in": ["insert", "update", "replace"]},
+                **scheduled.NOT_A_PROGRESS_MARK,
+            },
+            {"ns.coll": store.name_of(limits.NAME)},
+            {"ns.coll": store.name_of(flows.MARKERS), "operationType": "insert"},
+        ]
+    }
+
+
+def _is_unusual(store: Store, change: Change) -> bool:
     """Whether it is neither a job that waits in a lane nor a marker of a flow."""
-    return change.collection != flows.MARKERS and (
-        change.collection != scheduled.NAME or change.lane in (None, CANCELLED_LANE)
+    return change.collection != store.name_of(flows.MARKERS) and (
+        change.collection != store.name_of(scheduled.NAME) or change.lane in (None, CANCELLED_LANE)
     )

@@ -38,6 +38,7 @@ from pymongo.monitoring import (
 from pymongo.uri_parser import parse_uri
 
 from recruiter.domain.duration import DurationLike, to_seconds
+from recruiter.domain.names import DEFAULT_PREFIX, check_prefix
 from recruiter.domain.text import mask
 from recruiter.errors import InvalidTarget, NotAReplicaSet, StoreError, StoreUnreachable
 from recruiter.store.codec import Document
@@ -60,18 +61,19 @@ def _words(text: str) -> set[str]:
 
 @dataclass(frozen=True)
 class Target:
-    """An address and the database in it. Prints masked, so that it can be logged."""
+    """An address, the database in it and the prefix of our collections. Prints masked, so that it can be logged."""
 
     uri: str
     database: str
+    prefix: str = DEFAULT_PREFIX
 
     @classmethod
-    def parse(cls, text: str) -> Target:
+    def parse(cls, text: str, prefix: str = DEFAULT_PREFIX) -> Target:
         uri = text.strip() if "://" in text else f"mongodb://{text.strip()}"
         scheme, _, rest = uri.partition("://")
         if scheme not in ("mongodb", "mongodb+srv") or not rest.strip("/"):
             raise InvalidTarget(f"cannot understand the MongoDB address {mask(uri)!r}: {_EXAMPLES}")
-        return cls(uri, cls._database(uri))
+        return cls(uri, cls._database(uri), check_prefix(prefix))
 
     def in_database(self, name: str) -> Target:
         """The same server, another database."""
@@ -79,7 +81,13 @@ class Target:
         address, _, options = rest.partition("?")
         credentials, at, place = address.rpartition("@")
         hosts = place.partition("/")[0]
-        return Target.parse(f"{scheme}://{credentials}{at}{hosts}/{name}" + (f"?{options}" if options else ""))
+        uri = f"{scheme}://{credentials}{at}{hosts}/{name}" + (f"?{options}" if options else "")
+        return Target.parse(uri, self.prefix)
+
+    @property
+    def described(self) -> str:
+        """With the prefix, where it is not the usual one."""
+        return str(self) if self.prefix == DEFAULT_PREFIX else f"{self} with the prefix {self.prefix!r}"
 
     @staticmethod
     def _database(uri: str) -> str:
@@ -99,7 +107,7 @@ class Target:
         return mask(self.uri)
 
     def __repr__(self) -> str:
-        return f"Target({mask(self.uri)!r}, database={self.database!r})"
+        return f"Target({mask(self.uri)!r}, database={self.database!r}, prefix={self.prefix!r})"
 
 
 Address = tuple[str, int | None]

@@ -48,7 +48,7 @@ from recruiter.store.connection import DEFAULT_DATABASE, Target, Wakers, connect
 from recruiter.store.errors import NOT_A_REPLICA_SET, store_call
 from recruiter.store.flow_steps import FlowSteps
 from recruiter.store.roster_fields import Hold
-from recruiter.store.schema import Difference, differences, prepare
+from recruiter.store.schema import Difference, Wanted, differences, prepare
 from recruiter.store.search.ended import EndedJobs
 from recruiter.store.search.running import RunningJobs
 from recruiter.store.search.waiting import WaitingJobs
@@ -151,12 +151,19 @@ class Store:
             read_concern=ReadConcern("local"),
         )
 
+    def name_of(self, collection: str) -> str:
+        """The name of a collection of ours in the database: the only place where the prefix is put in front."""
+        return f"{self.target.prefix}{collection}"
+
     def _collection(self, name: str) -> Collection[Document]:
-        return self.database.get_collection(name)
+        return self.database.get_collection(self.name_of(name))
+
+    def _schema(self) -> Wanted:
+        return {self.name_of(name): wanted for name, wanted in _COLLECTIONS.items()}
 
     @cached_property
     def scheduled(self) -> scheduled.Scheduled:
-        return scheduled.Scheduled(self._collection(scheduled.NAME))
+        return scheduled.Scheduled(self._collection(scheduled.NAME), self.name_of(flows.MARKERS))
 
     @cached_property
     def archived(self) -> archived.Archived:
@@ -212,7 +219,7 @@ class Store:
 
     @property
     def server(self) -> Server:
-        return Server(self.client, self.database)
+        return Server(self.client, self.database, self._collection(leases.NAME))
 
     @cached_property
     def waiting_jobs(self) -> WaitingJobs:
@@ -261,27 +268,27 @@ class Store:
     def prepare(self, *, insist: bool = False) -> list[Difference]:
         """Makes the collections, their validators and indexes; returns what was made. Safe to repeat at any time. A
         user without the rights goes on if everything is there."""
-        return prepare(self.database, _COLLECTIONS, insist=insist)
+        return prepare(self.database, self._schema(), insist=insist)
 
     @store_call
     def is_prepared(self) -> bool:
         """Whether all collections are there, as far as this user may see. Cheap; `differences` looks closely."""
-        return set(_COLLECTIONS) <= set(self.database.list_collection_names())
+        return set(self.collections()) <= set(self.database.list_collection_names())
 
     def collections(self) -> list[str]:
         """The names of all its collections."""
-        return list(_COLLECTIONS)
+        return list(self._schema())
 
     @store_call
     def differences(self) -> list[Difference]:
         """How the database differs from what `prepare` would make."""
-        return differences(self.database, _COLLECTIONS)
+        return differences(self.database, self._schema())
 
     @store_call
     def require_rights(self) -> None:
         """Raises StoreRefused when the user may not do what our processes do. MongoDB without users allows all."""
         missing = missing_privileges(
-            self.client, self.target.database, {"": LOOK_AROUND, **dict.fromkeys(_COLLECTIONS, WRITE)}
+            self.client, self.target.database, {"": LOOK_AROUND, **dict.fromkeys(self.collections(), WRITE)}
         )
         if missing:
             told = (f"{' and '.join(actions)} on {self._place(name)}" for name, actions in missing.items())
@@ -296,7 +303,7 @@ class Store:
     @store_call
     def empty(self) -> None:
         """Removes every job, worker and lease of this database; for tests."""
-        for name in _COLLECTIONS:
+        for name in self.collections():
             self.database.get_collection(name).delete_many({})
 
     @store_call
@@ -327,14 +334,14 @@ def _told(error: ConfigurationError, target: Target) -> str:
     return f"mongodb+srv:// needs the extra 'srv': {installing('srv')}" if "dnspython" in text else text
 
 
-def target_of(given: object) -> tuple[Target, MongoClient[Any] | None]:
+def target_of(given: object, prefix: str) -> tuple[Target, MongoClient[Any] | None]:
     """Where it is, and the application's own client if there is one. Raises InvalidTarget."""
     if isinstance(given, str):
-        return Target.parse(given), None
+        return Target.parse(given, prefix), None
     if isinstance(given, Database):
-        return _place(given.client, given.name), given.client
+        return _place(given.client, given.name, prefix), given.client
     if isinstance(given, MongoClient):
-        return _place(given, given.get_default_database(DEFAULT_DATABASE).name), given
+        return _place(given, given.get_default_database(DEFAULT_DATABASE).name, prefix), given
     if isinstance(given, AsyncMongoClient | AsyncDatabase):
         raise InvalidTarget(
             "a Recruiter needs an address, a MongoClient or a Database, not an AsyncMongoClient. It stores jobs over a "
@@ -343,11 +350,11 @@ def target_of(given: object) -> tuple[Target, MongoClient[Any] | None]:
     raise InvalidTarget(f"a Recruiter needs an address, a MongoClient or a Database, not a {type(given).__name__}")
 
 
-def _place(client: MongoClient[Any], database: str) -> Target:
+def _place(client: MongoClient[Any], database: str, prefix: str) -> Target:
     """Its address, without who logs in and how: other processes need one of their own."""
     seeds = sorted(client._topology_settings.seeds)
     hosts = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in seeds)
-    return Target(f"mongodb://{hosts}/{database}", database)
+    return Target(f"mongodb://{hosts}/{database}", database, prefix)
 
 
 def opened(

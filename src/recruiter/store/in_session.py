@@ -176,7 +176,7 @@ class InSession:
         database = session.client.get_database(
             store.target.database, OPTIONS, read_preference=ReadPreference.PRIMARY, write_concern=concern
         )
-        self._collection: Callable[[str], Any] = database.get_collection
+        self._collection: Callable[[str], Any] = lambda name: database.get_collection(store.name_of(name))
 
     def enqueue(self, jobs: Sequence[Job], *, own_ids: bool) -> Steps[list[RecruiterError | None]]:
         """Stores jobs; for each an error, or None when it is stored. Those with an id of the user's own (`own_ids`) are

@@ -93,7 +93,7 @@ class _JobTransaction:
         self._sleep = sleep
         store = run.store
         database = session.client.get_database(store.target.database, OPTIONS, read_preference=ReadPreference.PRIMARY)
-        self._collection: Callable[[str], Any] = database.get_collection
+        self._collection: Callable[[str], Any] = lambda name: database.get_collection(store.name_of(name))
 
     def begin(self) -> Steps[None]:
         run = self._run

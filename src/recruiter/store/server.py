@@ -11,13 +11,14 @@ from typing import Any, TypeAlias
 
 import pymongo
 from pymongo import MongoClient, ReadPreference
+from pymongo.collection import Collection as MongoCollection
 from pymongo.database import Database
 from pymongo.errors import ExecutionTimeout, OperationFailure
 from pymongo.read_concern import ReadConcern
 
 from recruiter.errors import StoreError
 from recruiter.store.codec import Document
-from recruiter.store.collections import leases
+from recruiter.store.collections.leases import LEADER
 from recruiter.store.errors import store_call
 
 _ARBITER = 7
@@ -58,9 +59,15 @@ class Disk:
 
 
 class Server:
-    def __init__(self, client: MongoClient[Document], database: Database[Document]) -> None:
+    def __init__(
+        self,
+        client: MongoClient[Document],
+        database: Database[Document],
+        leases: MongoCollection[Document],
+    ) -> None:
         self._admin = client.admin
         self._database = database
+        self._leases = leases
 
     @store_call
     def members(self, within: float = 10.0) -> list[Member]:
@@ -95,9 +102,9 @@ class Server:
     @store_call
     def majority_confirms(self, within: float) -> bool:
         """Whether a majority of the members confirms what the primary does: a linearizable read waits for that."""
-        certain = self._database.get_collection(leases.NAME, read_concern=ReadConcern("linearizable"))
+        certain = self._leases.with_options(read_concern=ReadConcern("linearizable"))
         try:
-            certain.find_one({"_id": leases.LEADER}, {"_id": 1}, max_time_ms=int(within * 1000))
+            certain.find_one({"_id": LEADER}, {"_id": 1}, max_time_ms=int(within * 1000))
         except ExecutionTimeout:
             return False
         except OperationFailure as error:

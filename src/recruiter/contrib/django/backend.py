@@ -68,7 +68,7 @@ def plain_json(value: Any) -> Any:
 
 # -- the backend -------------------------------------------------------------------------------------------------------
 
-_OPTIONS = {"target", "on_commit"}
+_OPTIONS = {"target", "prefix", "on_commit"}
 _recruiters: dict[str, tuple[str | None, Recruiter]] = {}
 """The target in OPTIONS and the Recruiter, by alias."""
 
@@ -103,7 +103,8 @@ _OWN = [field.name for field in fields(RecruiterTask) if field.name not in {each
 
 
 class RecruiterBackend(BaseTaskBackend):  # type: ignore[misc]
-    """Stores tasks as jobs in MongoDB. OPTIONS has `target`, where MongoDB is, and `on_commit`.
+    """Stores tasks as jobs in MongoDB. OPTIONS has `target`, where MongoDB is, `prefix`, which is in front of the names
+    of its collections, and `on_commit`.
 
     With `on_commit`, the alias of a database in DATABASES or True for the default one, a job is stored when the
     transaction that is open there commits, and never if it is rolled back. Without a transaction it is stored at once.
@@ -130,7 +131,7 @@ class RecruiterBackend(BaseTaskBackend):  # type: ignore[misc]
         """The Recruiter of this alias, for what Django's interface has no word for: cancelling, searching, limits."""
         target = self.options.get("target")
         if self.alias not in _recruiters:
-            _recruiters[self.alias] = target, Recruiter(target)
+            _recruiters[self.alias] = target, Recruiter(target, prefix=self.options.get("prefix"))
         before, recruiter = _recruiters[self.alias]
         if before != target:  # the settings of a test
             recruiter.point_at(target)

@@ -50,9 +50,10 @@ class FlaskRecruiter(Recruiter):
         app: Flask | None = None,
         target: TargetLike | None = None,
         *,
+        prefix: str | None = None,
         server_timeout: DurationLike | None = None,
     ) -> None:
-        super().__init__(target, server_timeout=server_timeout)
+        super().__init__(target, prefix=prefix, server_timeout=server_timeout)
         self.registry = _InContext(self)
         self._app: Flask | None = None
         if app is not None:

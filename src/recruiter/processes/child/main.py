@@ -31,6 +31,7 @@ from recruiter.processes.progress import ProgressSender
 from recruiter.steps.execute import Executor
 from recruiter.store.codec import Document, encode
 from recruiter.store.collections.limits import limit_fields
+from recruiter.store.connection import Target
 
 _FOR_THE_SUPERVISOR = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 _before_fork = threading.local()
@@ -42,17 +43,17 @@ def child_main(
     control_pipe: Connection,
     claims: Claims,
     bootstrap: str | None,
-    address: str,
+    target: Target,
     worker: str,
     concurrency: int,
     log: LogOptions,
 ) -> None:
-    """Where the fork server begins a child. `address` is where jobs that its jobs enqueue must go."""
+    """Where the fork server begins a child. `target` is where jobs that its jobs enqueue must go."""
     _detach()
     out = outbox.fileno()
     try:
         application = load_application(bootstrap)
-        application.point_at(address)
+        application.point_at(target)
         configure_child(log, attempt.log_context)
     except BaseException:
         pipe.write_all(out, pipe.frame(pipe.BROKEN, 0, encode({"trace": traceback.format_exc()})))
@@ -91,9 +92,9 @@ def _introduction(application: Application) -> Document:
 
 def report_application(answer: Connection, bootstrap: str | None) -> None:
     """A child that only tells whether the application can be loaded, and where it keeps its jobs."""
-    told: tuple[str | None, str | None]
+    told: tuple[Target | None, str | None]
     try:
-        told = (load_application(bootstrap).address, None)
+        told = (load_application(bootstrap).target, None)
     except BaseException as error:
         told = (None, account(error))
     with suppress(OSError):  # whoever asked has ended meanwhile

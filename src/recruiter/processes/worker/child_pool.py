@@ -28,6 +28,7 @@ from recruiter.processes.child.claims import Claims
 from recruiter.processes.child.main import child_main, report_application
 from recruiter.processes.worker.child_handle import ChildHandle
 from recruiter.programs import signal_name
+from recruiter.store.connection import Target
 
 _SWEEPS = (0.0, 0.1, 0.5, 2.0, 10.0)
 """Seconds after the death of a child at which to look for what it has left behind."""
@@ -117,7 +118,7 @@ class ForkServer:
             os.environ["RECRUITER_PRELOAD"] = bootstrap
         return cls(context, bootstrap, log)
 
-    def ask_address(self) -> str | None:
+    def ask_target(self) -> Target | None:
         """Where the application keeps its jobs, if it says so. Raises ApplicationError when it cannot be loaded."""
         question, answer = self.context.Pipe(duplex=False)
         process = self.context.Process(target=report_application, args=(answer, self.bootstrap))
@@ -132,7 +133,7 @@ class ForkServer:
         finally:
             answer.close()
         try:
-            address, trace = question.recv()
+            target, trace = question.recv()
         except EOFError:
             process.join()
             raise ApplicationError(_ended_while_loading(process.exitcode)) from None
@@ -141,9 +142,9 @@ class ForkServer:
         process.join()
         if trace is not None:
             raise ApplicationError(trace)
-        return cast(str | None, address)
+        return cast(Target | None, target)
 
-    def spawn(self, worker: str, address: str, concurrency: int, now: float) -> ChildHandle:
+    def spawn(self, worker: str, target: Target, concurrency: int, now: float) -> ChildHandle:
         """Starts one child."""
         claims = Claims(self.context)
         inbox, to_child = os.pipe()
@@ -154,7 +155,7 @@ class ForkServer:
             Connection(outbox, readable=False),
             Connection(words, writable=False),
         )
-        given = (*theirs, claims, self.bootstrap, address, worker, concurrency, self.log)
+        given = (*theirs, claims, self.bootstrap, target, worker, concurrency, self.log)
         process = self.context.Process(target=child_main, args=given, daemon=False)
         try:
             _start(process)

@@ -43,7 +43,7 @@ class WorkerProcess:
         self._settings = settings
         self._heartbeat = settings.heartbeat.total_seconds()
         self._dispatcher = Dispatcher(
-            lambda worker, now: fork_server.spawn(worker, store.target.uri, settings.concurrency, now),
+            lambda worker, now: fork_server.spawn(worker, store.target, settings.concurrency, now),
             SteadyClock(store.clock),
             events,
             PolicyRegistry(),

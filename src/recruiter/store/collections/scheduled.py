@@ -46,7 +46,6 @@ from recruiter.store.codec import (
     split_batch,
     this_document,
 )
-from recruiter.store.collections.flows import MARKERS
 from recruiter.store.collections.inbox import not_adopted, unlocked
 from recruiter.store.errors import is_about_a_document, store_call
 from recruiter.store.fields import FIRST_MOMENT, LAST_MOMENT, LONGEST_ID, job_id, moment, text
@@ -195,9 +194,12 @@ _Rank = tuple[float, float]
 
 
 class Scheduled:
-    def __init__(self, collection: Collection[Document]) -> None:
+    def __init__(self, collection: Collection[Document], markers: str) -> None:
+        """`markers` is the name of the collection with the markers of flows."""
         self.collection = collection
         self._raw: Collection[Any] = collection.with_options(codec_options=RAW)
+        marked: list[Document] = [{"$limit": 1}, {"$project": {"_id": {"$literal": MARKED_LANE}}}]
+        self._marked: Document = {"$unionWith": {"coll": markers, "pipeline": marked}}
 
     # -- producing ---------------------------------------------------------------------------------------------
 
@@ -229,7 +231,7 @@ class Scheduled:
     def lanes_to_plan(self) -> Parsed[str]:
         """The same for the leader, which also learns whether there are markers of flows (`MARKED_LANE`): one query,
         asked with every round."""
-        return lanes_in(self.collection, _HAS_LANE["lane"], _MARKED)
+        return lanes_in(self.collection, _HAS_LANE["lane"], self._marked)
 
     @store_call
     def in_lanes(self, unreadable: Iterable[Unreadable], limit: int) -> list[Unreadable]:
@@ -366,7 +368,7 @@ class Scheduled:
 
     def _united(self, pipelines: Sequence[list[Document]]) -> list[Any]:
         first, *others = pipelines
-        united = [{"$unionWith": {"coll": NAME, "pipeline": pipeline}} for pipeline in others]
+        united = [{"$unionWith": {"coll": self.collection.name, "pipeline": pipeline}} for pipeline in others]
         return list(self._raw.aggregate([*first, *united], hint=DUE))
 
     @store_call
@@ -388,7 +390,7 @@ class Scheduled:
         ]
         for start in range(0, len(each), _UNITED):
             first, *others = each[start : start + _UNITED]
-            united = [{"$unionWith": {"coll": NAME, "pipeline": pipeline}} for pipeline in others]
+            united = [{"$unionWith": {"coll": self.collection.name, "pipeline": pipeline}} for pipeline in others]
             found.extend(self._raw.aggregate([*first, *united], hint=BY_OWNER))
         return parsed(NAME, found, _candidate)
 
@@ -774,11 +776,6 @@ def _oldest_of(lane: str, below: int | float | None, now: datetime, held: Ids[Jo
     if below is not None:
         match["priority"] = {"$lt": below}
     return [{"$match": match}, {"$sort": dict(TURN)}, {"$limit": 1}, {"$project": _PLANNED}]
-
-
-_MARKED: Document = {
-    "$unionWith": {"coll": MARKERS, "pipeline": [{"$limit": 1}, {"$project": {"_id": {"$literal": MARKED_LANE}}}]}
-}
 
 
 def lanes_in(collection: Collection[Document], lane: Document, *also: Document) -> Parsed[str]:

@@ -255,7 +255,7 @@ class Checks(SimpleTestCase):
     def test_an_unknown_option_is_refused(self) -> None:
         with (
             override_settings(TASKS={"default": settings.backend(targt="x")}),
-            self.assertRaisesMessage(InvalidTaskBackend, "unknown OPTIONS targt; known: on_commit, target"),
+            self.assertRaisesMessage(InvalidTaskBackend, "unknown OPTIONS targt; known: on_commit, prefix, target"),
         ):
             _ = task_backends["default"].recruiter
 

@@ -1,0 +1,113 @@
+"""The prefix of collections: what it may be, and who says it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recruiter import Recruiter
+from recruiter.application import load_application
+from recruiter.cli.options import TargetOptions, settings_from, target_for
+from recruiter.errors import InvalidName, SettingsError
+from recruiter.settings import Settings
+from recruiter.store.connection import Target
+from recruiter.store.database import Store
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory and an environment without settings."""
+    monkeypatch.delenv("RECRUITER_TARGET", raising=False)
+    monkeypatch.delenv("RECRUITER_PREFIX", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+class TestWhatItMayBe:
+    @pytest.mark.parametrize("prefix", ["", "recruiter.", "jobs_", "a", "acme.jobs.", "_x", "Jobs2.", "a" * 64])
+    def test_a_good_prefix_is_taken_as_it_is(self, prefix: str) -> None:
+        assert Recruiter("nowhere/shop", prefix=prefix).target.prefix == prefix
+
+    @pytest.mark.parametrize(
+        "prefix",
+        [
+            *("$jobs", "a$", "a b", ".jobs", "a..b", "1a", "a.1b", "jobs-", "é.", "a\0", "a/b", "a\n", "a" * 65),
+            *("system.", "system", "a.system.", "a.system.b."),
+        ],
+    )
+    def test_a_bad_prefix_is_refused_everywhere(self, prefix: str) -> None:
+        with pytest.raises(InvalidName, match=r"prefix of collections.*'recruiter\.'"):
+            Recruiter("nowhere/shop", prefix=prefix)
+        with pytest.raises(InvalidName, match="prefix of collections"):
+            Target.parse("nowhere/shop", prefix)
+        with pytest.raises(SettingsError, match=r"prefix of collections.*--prefix, RECRUITER_PREFIX"):
+            Settings.load(prefix=prefix)
+
+    def test_a_prefix_that_is_no_text_is_refused(self) -> None:
+        with pytest.raises(InvalidName, match="must be a text, not int"):
+            Recruiter("nowhere/shop", prefix=5)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("prefix", ["systems.", "system_", "ecosystem."])
+    def test_only_the_word_system_itself_is_reserved(self, prefix: str) -> None:
+        assert Recruiter("nowhere/shop", prefix=prefix).target.prefix == prefix
+
+
+class TestWhoSaysIt:
+    def test_nobody(self) -> None:
+        assert Recruiter("nowhere/shop").target.prefix == "recruiter."
+
+    @pytest.mark.parametrize("named", ["", "env_"])
+    def test_the_environment(self, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("RECRUITER_PREFIX", named)
+
+        assert Recruiter("nowhere/shop").target.prefix == named
+        assert Recruiter("nowhere/shop", prefix="own_").target.prefix == "own_"
+
+    def test_the_settings_file(self, folder: Path) -> None:
+        (folder / "recruiter.toml").write_text('prefix = "file_"\n')
+
+        assert Recruiter("nowhere/shop").target.prefix == "file_"
+
+    def test_a_recruiter_that_is_pointed_at_another_address_keeps_its_prefix(self) -> None:
+        recruiter = Recruiter("nowhere/shop", prefix="own_")
+
+        recruiter.point_at("elsewhere/shop")
+
+        assert recruiter.target == Target("mongodb://elsewhere/shop", "shop", "own_")
+        recruiter.point_at(Target.parse("elsewhere/shop", "other_"))
+        assert recruiter.target.prefix == "other_"
+
+    def test_a_command_uses_the_prefix_of_the_application_unless_it_has_its_own(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = folder / f"{folder.name.replace('-', '_')}.py"
+        path.write_text(
+            "from recruiter import Recruiter\nrecruiter = Recruiter('nowhere/shop', prefix='app_')\n"
+            "@recruiter.task\ndef add() -> None: ...\n"
+        )
+        own = load_application(f"{path}:recruiter").target
+
+        assert target_for(settings_from(TargetOptions()), own).prefix == "app_"
+        assert target_for(settings_from(TargetOptions(target="elsewhere/shop")), own).prefix == "app_"
+        assert target_for(settings_from(TargetOptions(prefix="")), own) == Target("mongodb://nowhere/shop", "shop", "")
+        monkeypatch.setenv("RECRUITER_PREFIX", "env_")
+        assert target_for(settings_from(TargetOptions()), own).prefix == "env_"
+
+
+def test_every_collection_has_it() -> None:
+    plain = Store(Target.parse("nowhere/shop", "")).collections()
+
+    assert [f"a_{name}" for name in plain] == Store(Target.parse("nowhere/shop", "a_")).collections()
+
+
+def test_no_two_prefixes_share_a_collection() -> None:
+    """A name that ended with another name of ours could be made from two prefixes."""
+    plain = Store(Target.parse("nowhere/shop", "")).collections()
+
+    assert not [(one, other) for one in plain for other in plain if one != other and one.endswith(other)]
+
+
+def test_a_target_says_its_prefix_where_it_is_not_the_usual_one() -> None:
+    assert Target.parse("h/shop").described == "mongodb://h/shop"
+    assert Target.parse("u:secret@h/shop", "a_").described == "mongodb://***@h/shop with the prefix 'a_'"
