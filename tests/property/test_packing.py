@@ -21,7 +21,7 @@ from recruiter.domain.planning.hosts import Place, Spot
 from recruiter.domain.planning.limits import AtLimit, AtRate, FleetBusy, KeptFor, Limit, Meter, Rate, Reason, Start
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.planning.pack import AssignedJob, Candidate, Packing, pack
-from recruiter.domain.planning.reasons import HostsBusy, JobAlone, NeverFits, NoWorker, SlotsBusy, WaitsAlone
+from recruiter.domain.planning.reasons import HostsBusy, IsolatedBusy, NeverFits, NoWorker, SlotsBusy
 from tests.samples import NOW
 
 SECOND = timedelta(seconds=1)
@@ -86,8 +86,9 @@ class World:
         probes = (Limit(":".join(bucket.split(":")[:2]), 1),)
         return sum(limit.bucket(job.lane) == bucket for limit in probes for job in self.held)
 
-    def alone(self, worker: str) -> bool:
-        return any(job.worker == worker and job.lane.alone for job in self.held)
+    def isolated(self, worker: str) -> int:
+        """How many isolated jobs it holds."""
+        return sum(job.worker == worker and job.lane.isolated for job in self.held)
 
 
 def total(all_needs: Iterable[Needs]) -> Needs:
@@ -199,11 +200,8 @@ def check_who_got_what(world: World, packing: Packing, candidates: list[Candidat
         assert len(hand) <= place.free_slots + place.spare
         assert sum(not may_wait_in_a_buffer(lanes[id], world) for id in hand) <= place.free_slots
         assert all(place.serves(lanes[id]) for id in hand)
-        if any(lanes[id].alone for id in hand):
-            assert len(hand) == 1
-            assert place.holds == 0
-        if world.alone(place.worker):
-            assert not hand
+        isolated = sum(lanes[id].isolated for id in hand)
+        assert isolated == 0 or world.isolated(place.worker) + isolated == 1
     for lane in set(lanes.values()):
         of_lane = [candidate.id for candidate in candidates if candidate.lane == lane]
         got = [id for id in of_lane if id in given]
@@ -251,9 +249,7 @@ def check_reservations(after: World, packing: Packing, candidates: list[Candidat
             for name in names(after.on_host(job.lane)) if job.host == host else ():
                 assert fits_beside(needed, after.used(host), after.capacities[host], name), "room is left for it"
             if job.worker == worker:
-                assert not lane.alone
                 assert places[worker].free_slots >= 1, "and a slot"
-                assert not job.lane.alone
 
 
 def check_buffers(after: World, packing: Packing, candidates: list[Candidate]) -> None:
@@ -269,18 +265,18 @@ def check_buffers(after: World, packing: Packing, candidates: list[Candidate]) -
             if candidate.id not in given and not metered(candidate.lane, after):
                 before_it.append(candidate.lane)
         else:
-            assert after.alone(worker)
-            continue
-        assert after.alone(worker) or not any(places[worker].serves(lane) for lane in before_it)
+            raise AssertionError(f"nobody waits for a slot of {worker}")
+        assert not any(places[worker].serves(lane) for lane in before_it)
 
 
 def may_wait_in_a_buffer(lane: Lane, world: World) -> bool:
     rates = any(limit.rate for limit in world.limits if limit.bucket(lane) is not None and limit.kind != "resource")
-    return not lane.needs and not lane.alone and not rates and (lane.key is not None or metered(lane, world))
+    counted = lane.isolated or lane.key is not None or metered(lane, world)
+    return not lane.needs and not rates and counted
 
 
 def metered(lane: Lane, world: World) -> bool:
-    return bool(lane.needs) or lane.alone or any(limit.covers(lane) for limit in world.limits)
+    return bool(lane.needs) or any(limit.covers(lane) for limit in world.limits)
 
 
 def check_reasons(after: World, packing: Packing, candidates: list[Candidate]) -> None:
@@ -352,12 +348,10 @@ def is_true(reason: Reason, lane: Lane, world: World) -> bool:
             left = dict((world.capacities[host] - world.used(host)).thousandths).get(resource, 0)
             return not roomy and left == free < needed
         case SlotsBusy(workers):
-            return workers == len(serving) and not any(p.free_slots and not world.alone(p.worker) for p in roomy)
-        case JobAlone(job, worker):
-            there = [held for held in world.held if held.id == job and held.worker == worker]
-            return any(held.lane.alone for held in there) and any(p.worker == worker and p.free_slots for p in roomy)
-        case WaitsAlone():
-            return lane.alone and not any(place.holds == 0 for place in roomy)
+            open_to_it = [p for p in roomy if not (lane.isolated and world.isolated(p.worker))]
+            return workers == len(serving) and not any(p.free_slots for p in open_to_it)
+        case IsolatedBusy(workers):
+            return lane.isolated and workers == len(serving) and all(world.isolated(p.worker) for p in roomy)
         case KeptFor():
             return True  # checked by its caller
     return False
@@ -505,7 +499,8 @@ def test_everything_that_can_ever_run_ends(fleet: Fleet) -> None:
         assert fleet.world.count("group:g") <= 4
         assert max(fleet.world.count("key:k:1"), fleet.world.count("key:k:2")) <= 1
         for place in fleet.world.places:
-            assert place.holds <= (1 if fleet.world.alone(place.worker) else place.slots)
+            assert place.holds <= place.slots
+            assert fleet.world.isolated(place.worker) <= 1
         if (
             due
             and len(packing.waiting) == len({each.lane for each in due})

@@ -182,7 +182,7 @@ def drain(world: World, jobs: int = JOBS) -> None:
     store.roster.join("last", facts_of_a_worker(slots=jobs))
     assert store.roster.become_ready("last", store.leases.term())
     archive_cancelled(store, world.clock, lease.term, "last")
-    for _ in range(jobs + 1):  # suspects run alone, one after the other
+    for _ in range(jobs + 1):  # isolated jobs never share a worker
         assign(store, lease.term, LATER)
         holding = store.roster.holding("last")
         assert holding is not None

@@ -245,7 +245,6 @@ class TestResources:
 SPECIAL: dict[str, dict[str, Any]] = {
     "with needs": {"needs": Needs.of(proc=1)},
     "under a limit": {"task": "other"},
-    "that runs alone": {"suspect": True},
 }
 
 
@@ -348,16 +347,16 @@ class TestExplain:
         fleet.store.scheduled.collection.update_one({"_id": job}, {"$set": {"snoozed": "no file yet"}})
         assert fleet.why(job).endswith("in 5m: no file yet")
 
-    def test_a_suspect_runs_alone(self, fleet: Fleet) -> None:
+    def test_two_jobs_whose_workers_died_repeatedly_never_share_a_worker(self, fleet: Fleet) -> None:
         fleet.worker(slots=3)
-        (suspect,) = fleet.jobs(1, suspect=True)
+        (first,) = fleet.jobs(1, worker_deaths=2)
         fleet.round()
-        (job, other) = (*fleet.jobs(1), *fleet.jobs(1, suspect=True))
+        (job, other) = (*fleet.jobs(1), *fleet.jobs(1, worker_deaths=2))
         fleet.round()
-        assert fleet.held() == [suspect]
-        told = f"waits until job {suspect}, which may have killed its worker, has ended: it runs alone on worker w1"
-        assert fleet.why(job) == told
-        assert fleet.why(other).startswith("runs alone, because it may have killed its worker: it waits until")
+        assert fleet.held() == [first, job]
+        assert fleet.why(other).startswith(
+            "its worker died repeatedly, and the one worker that serves it holds another"
+        )
 
     def test_nobody_leads(self, fleet: Fleet) -> None:
         (job,) = fleet.jobs(1)

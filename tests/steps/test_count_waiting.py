@@ -102,12 +102,12 @@ def test_names_that_begin_alike_are_not_mixed(store: Store) -> None:
     wait(store, 1, group="a", task="b")
     wait(store, 2, group="a", task="b-c")
     insert(store, *(a_job(group="a", task="b", limited_by="k", scheduled_at=now + MINUTE) for _ in range(3)))
-    insert(store, *(a_job(group="a", task="b0", suspect=True, scheduled_at=now - MINUTE) for _ in range(4)))
+    insert(store, *(a_job(group="a", task="b0", worker_deaths=2, scheduled_at=now - MINUTE) for _ in range(4)))
 
     assert store.queues.count(now).of == {
-        ("a", "b"): Backlog(1, 3, 0),
-        ("a", "b-c"): Backlog(2, 0, 0),
-        ("a", "b0"): Backlog(4, 0, 4),
+        ("a", "b"): Backlog(1, 3),
+        ("a", "b-c"): Backlog(2, 0),
+        ("a", "b0"): Backlog(4, 0),
     }
 
 

@@ -286,16 +286,6 @@ class TestJobs:
         ward.store.roster.assign({"w1": [held]}, 1)
         ward.finds(OK, "5 jobs wait or run; nothing blocks the queue")
 
-    def test_that_wait_while_a_suspect_runs_alone(self, ward: Ward) -> None:
-        ward.worker(slots=3)
-        (suspect,) = ward.jobs(1, suspect=True)
-        ward.store.roster.assign({"w1": [suspect]}, 1, {"w1": [(suspect, "generic/add///alone")]})
-        ward.jobs(2)
-        ward.finds(
-            NOTE, "2 jobs of task add", f"{suspect}, which may have killed its worker", "runs alone on", "job cancel"
-        )
-        ward.says_nothing_of("nothing blocks the queue")
-
     def test_of_a_paused_group(self, ward: Ward) -> None:
         ward.jobs(3, group="mail")
         ward.store.limits.pause("group:mail", Pause(ward.now, "ada", "the mail server is down"))
@@ -336,7 +326,7 @@ class TestJobs:
         ward.store.scheduled.flag_cancelled(id, ward.now, None, None)
         ward.says_nothing_of("cannot run")
 
-    @pytest.mark.parametrize("why", [Why.MALFORMED, Why.CRASHED_TOO_MANY_TIMES])
+    @pytest.mark.parametrize("why", [Why.MALFORMED, Why.CRASHED_TOO_MANY_TIMES, Why.WORKER_DIED_TOO_MANY_TIMES])
     def test_that_were_set_aside(self, ward: Ward, why: Why) -> None:
         def set_aside(id: str, at: datetime) -> None:
             job = job_document(a_job(id))

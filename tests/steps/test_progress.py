@@ -425,7 +425,7 @@ class TestSigns:
             clock.move(timedelta(seconds=3))
             retired = rescue.retire_silent(store.roster.read())
 
-        assert retired[0].crashed == (marked.id,)
+        assert retired[0].ran == (marked.id,)
         again = store.scheduled.get(marked.id)
         assert again is not None
         assert stages(again) == [("running", "a", 0.5), ("waiting", "a", 0.5)]

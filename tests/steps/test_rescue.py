@@ -1,4 +1,4 @@
-"""Rescue: who has been silent too long is retired; what it ran crashed, what it merely held is free as it was."""
+"""Rescue: a worker that has been silent too long is retired; its jobs go back to their places."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from bson.raw_bson import RawBSONDocument
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import Execution, Job
 from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.domain.retry.decision import MAX_CRASHES, Retry
+from recruiter.domain.retry.decision import MAX_WORKER_DEATHS, Retry, RetryPolicy
 from recruiter.domain.retry.policies import DoNotDoItAgain, RetryManyTimes
 from recruiter.settings import Settings
 from recruiter.steps.assign import assign
 from recruiter.steps.rescue import Rescue, Retired
+from recruiter.steps.settle import settle
 from recruiter.store import outcomes
 from recruiter.store.codec import encode, job_document
 from recruiter.store.database import Store
 from recruiter.store.outcomes import Rescheduled
-from tests.samples import NOW, a_job, beat, document, insert, on_the_roster, places, running
+from recruiter.views.explain import explain
+from tests.samples import NOW, a_job, beat, document, done, insert, on_the_roster, places, running
 
 DEAD_AFTER = 15.0
 
@@ -50,14 +52,14 @@ def watch(store: Store) -> Watch:
     return Watch(store)
 
 
-def crashed(store: Store, watch: Watch, job: Job, **facts: Any) -> None:
+def lost_its_worker(store: Store, watch: Watch, job: Job, **facts: Any) -> None:
     """This job was running on a worker that fell silent."""
     insert(store, job)
     on_the_roster(store, "w1", **facts)
     store.roster.assign({"w1": [job.id]}, 1)
     beat(store, "w1", running(job.id))
     (retired,) = watch.for_seconds(DEAD_AFTER + 3)
-    assert retired.crashed == (job.id,)
+    assert retired.ran == (job.id,)
 
 
 def test_a_worker_that_beats_stays(store: Store, watch: Watch) -> None:
@@ -73,7 +75,7 @@ def test_a_silent_one_is_retired_after_the_time_and_not_before(store: Store, wat
     on_the_roster(store, "w1")
 
     assert watch.for_seconds(DEAD_AFTER - 3) == []
-    assert watch.for_seconds(6) == [Retired("w1", crashed=(), released=0)]
+    assert watch.for_seconds(6) == [Retired("w1", ran=(), released=0)]
 
     assert store.roster.read() == []
     assert watch.for_seconds(60) == []
@@ -118,8 +120,9 @@ def test_an_outage_retires_nobody(store: Store, watch: Watch) -> None:
     assert watch.for_seconds(DEAD_AFTER - 3) == []
 
 
-def test_what_it_ran_crashed_and_what_it_held_is_free(store: Store, watch: Watch) -> None:
-    """Given one running and two waiting jobs on one slot, when retired, then one attempt is burnt, and no other."""
+def test_what_it_ran_counts_a_worker_death_and_what_it_held_is_free(store: Store, watch: Watch) -> None:
+    """Given one running and two waiting jobs on one slot, when retired, then one counts a worker death, but no attempt
+    and no crash."""
     ran, held, other = jobs = [a_job() for _ in range(3)]
     ids = insert(store, *jobs)
     on_the_roster(store, "w1", slots=1)
@@ -128,63 +131,47 @@ def test_what_it_ran_crashed_and_what_it_held_is_free(store: Store, watch: Watch
 
     (retired,) = watch.for_seconds(DEAD_AFTER + 3)
 
-    assert (retired.crashed, retired.released) == ((ran.id,), 2)
+    assert (retired.ran, retired.released) == ((ran.id,), 2)
     assert store.roster.held() == set()
     for each in (held, other):
         assert document(store, each.id) == job_document(each)
     again = store.scheduled.get(ran.id)
     assert again is not None
-    assert (again.attempts, again.crashes) == (1, 1)
+    assert (again.attempts, again.crashes, again.worker_deaths) == (0, 0, 1)
     (execution,) = again.executions
     assert (execution.crashed, execution.worker, execution.started_at) == (True, "w1", NOW)
     assert "w1 fell silent" in (execution.message or "")
-    assert again.scheduled_at <= watch.clock.now(), "without a policy it runs again at once"
+    assert again.scheduled_at == ran.scheduled_at, "it keeps its place"
 
 
-def test_its_policy_decides_when(store: Store, watch: Watch) -> None:
-    policy = PolicyRegistry().dump(RetryManyTimes(3, "10 minutes"))
-    job = a_job(retry_policy=policy)
+@pytest.mark.parametrize("policy", [RetryManyTimes(3, "10 minutes"), DoNotDoItAgain()], ids=lambda each: str(each)[:9])
+def test_its_retry_policy_is_not_asked(store: Store, watch: Watch, policy: RetryPolicy) -> None:
+    """The death of a worker is not a failure of the job, so no attempt and no delay is counted."""
+    job = a_job(retry_policy=PolicyRegistry().dump(policy))
 
-    crashed(store, watch, job)
+    lost_its_worker(store, watch, job)
 
     again = store.scheduled.get(job.id)
     assert again is not None
-    assert again.executions[-1].ended_at is not None
-    assert again.scheduled_at - again.executions[-1].ended_at == timedelta(minutes=10)
-
-
-def test_its_policy_may_say_no(store: Store, watch: Watch) -> None:
-    job = a_job(retry_policy=PolicyRegistry().dump(DoNotDoItAgain()))
-
-    crashed(store, watch, job)
-
-    ended = store.archived.get(job.id)
-    assert ended is not None
-    assert (ended.done, ended.why, ended.crashes) == (False, "not-scheduled-by-retry-policy", 1)
-
-
-def test_a_policy_nobody_here_knows_is_left_to_the_workers(store: Store, watch: Watch) -> None:
-    job = a_job(retry_policy={"class": "OfTheApplication", "parameters": {}})
-
-    crashed(store, watch, job)
-
-    assert places(store, [job.id]) == {job.id: "scheduled"}
+    assert (again.attempts, again.scheduled_at) == (0, job.scheduled_at)
 
 
 def test_a_job_that_keeps_killing_its_worker_is_set_aside(store: Store, watch: Watch) -> None:
     job = a_job()
     insert(store, job)
-    for number in range(MAX_CRASHES):
+    for number in range(MAX_WORKER_DEATHS):
         worker = on_the_roster(store, f"w{number}")
         assert store.roster.assign({worker: [job.id]}, 1)
         beat(store, worker, running(job.id))
         (retired,) = watch.for_seconds(DEAD_AFTER + 3)
-        assert retired.crashed == (job.id,)
+        assert retired.ran == (job.id,)
 
     ended = store.archived.get(job.id)
     assert ended is not None
-    assert (ended.why, ended.crashes, len(ended.executions)) == ("crashed-too-many-times", MAX_CRASHES, MAX_CRASHES)
+    assert (ended.why, ended.worker_deaths, ended.crashes, ended.attempts) == ("worker-died-too-many-times", 5, 0, 0)
+    assert (ended.reason, len(ended.executions)) == ("its whole worker died 5 times", 5)
     assert places(store, [job.id]) == {job.id: "archived"}
+    assert "after its whole worker died 5 times while it ran" in explain(store, job.id, NOW)
 
 
 def test_an_at_most_once_job_is_lost_rather_than_run_again(store: Store, watch: Watch) -> None:
@@ -197,7 +184,7 @@ def test_an_at_most_once_job_is_lost_rather_than_run_again(store: Store, watch: 
 
     (retired,) = watch.for_seconds(DEAD_AFTER + 3)
 
-    assert retired.crashed == (job.id,)
+    assert retired.ran == (job.id,)
     ended = store.archived.get(job.id)
     assert ended is not None
     assert (ended.why, ended.last_execution and ended.last_execution.started_at) == ("lost", NOW)
@@ -237,59 +224,63 @@ def test_a_job_that_cannot_be_read_does_not_keep_its_worker_on_the_roster(
     assert store.roster.held() == set()
 
 
-class TestSuspects:
-    def test_one_that_kills_its_worker_before_the_next_heartbeat_is_set_aside_when_it_has_died_alone_three_times(
+class TestIsolation:
+    def test_a_job_that_kills_its_worker_before_the_next_heartbeat_is_set_aside_and_the_others_run(
         self, store: Store, watch: Watch
     ) -> None:
-        poison, innocent = a_job(), a_job()
-        insert(store, poison, innocent)
-
-        # when its worker dies, and then another one, and nobody knows what they ran
-        for worker, suspect in (("w0", False), ("w1", True)):
-            on_the_roster(store, worker)
-            store.roster.assign({worker: [poison.id, innocent.id]}, 1)
+        """Given two workers with four slots, and a job that kills whatever runs it before a heartbeat can tell, when
+        rounds and deaths follow each other, then it alone is set aside, and the others were never held back by it."""
+        poison, *innocent = jobs = [a_job(scheduled_at=NOW - timedelta(seconds=9 - n)) for n in range(4)]
+        insert(store, *jobs)
+        for death in range(MAX_WORKER_DEATHS):
+            for name in ("a", "b"):
+                on_the_roster(store, f"{name}{death}", slots=4)
+            assign(store, 1, watch.clock.now())
+            for held in store.roster.holders().values():
+                assert sum(document(store, id).get("worker_deaths", 0) >= 2 for id in held) <= 1, "one on each worker"
+            (killed,) = (worker for worker, held in store.roster.holders().items() if poison.id in held)
+            for worker, held in store.roster.holders().items():
+                if worker != killed:  # it ends its jobs and leaves
+                    jobs_there = [job for id in held if (job := store.scheduled.get(id))]
+                    settle(store, worker, [(job.id, done(job, worker)) for job in jobs_there], {})
+                    store.roster.leave(worker)
             watch.for_seconds(DEAD_AFTER + 3)
-            both = [store.scheduled.get(each.id) for each in (poison, innocent)]
-            assert [(each.suspect, each.attempts) for each in both if each] == [(suspect, 0)] * 2
 
-        # and the next ones, which have only the poison
-        for worker, crashes in (("w2", 1), ("w3", 2), ("w4", 3)):
-            on_the_roster(store, worker)
-            store.roster.assign({worker: [poison.id]}, 1)
-            watch.for_seconds(DEAD_AFTER + 3)
-            ended = store.archived.get(poison.id) or store.scheduled.get(poison.id)
-            assert ended is not None
-            assert ended.crashes == crashes
-
-        # then it is set aside, and the other has lost nothing
         ended = store.archived.get(poison.id)
         assert ended is not None
-        assert ended.why == "crashed-too-many-times"
-        assert document(store, innocent.id)["attempts"] == 0
+        assert (ended.why, ended.worker_deaths) == ("worker-died-too-many-times", MAX_WORKER_DEATHS)
+        for job in innocent:
+            end = store.archived.get(job.id) or store.scheduled.get(job.id)
+            assert end is not None
+            assert (end.attempts, end.worker_deaths) <= (1, 2)
 
-    def test_a_buffer_of_a_dead_worker_need_not_run_one_by_one(self, store: Store, watch: Watch) -> None:
-        """Given a worker with many quick jobs, when it dies, then another one is given all of them at once."""
-        jobs = [a_job() for _ in range(40)]
+    def test_jobs_of_a_dead_worker_run_side_by_side_again(self, store: Store, watch: Watch) -> None:
+        """Given a worker that ran four jobs and had forty more in its buffer, when it dies, then one round gives all of
+        them to the next worker, which is not emptied for them."""
+        jobs, other = [a_job() for _ in range(44)], a_job(scheduled_at=NOW - timedelta(hours=1))
         insert(store, *jobs)
-        on_the_roster(store, "w1", slots=2, prefetch=100)
+        on_the_roster(store, "w1", slots=4, prefetch=100)
         assign(store, 1, watch.clock.now())
-        assert len(store.roster.held()) == 40
+        beat(store, "w1", running(*(job.id for job in jobs[:4])))
         watch.for_seconds(DEAD_AFTER + 3)
         assert store.roster.held() == set()
 
-        on_the_roster(store, "w2", slots=2, prefetch=100)
+        insert(store, other)
+        on_the_roster(store, "w2", slots=4, prefetch=100)
         assign(store, 1, watch.clock.now())
 
-        assert store.roster.held() == {job.id for job in jobs}
+        assert store.roster.held() == {other.id, *(job.id for job in jobs)}
 
-    def test_one_that_fails_by_itself_is_cleared(self) -> None:
-        policies = PolicyRegistry()
-        job = a_job(suspect=True, retry_policy=policies.dump(RetryManyTimes(3, 1)))
-        assert job.lane == "generic/add///alone"
+    @pytest.mark.parametrize("deaths", [1, 2])
+    def test_an_attempt_that_ends_by_itself_sets_the_count_back(self, deaths: int) -> None:
+        job = a_job(worker_deaths=deaths, retry_policy=PolicyRegistry().dump(RetryManyTimes(3, 1)))
+        assert job.lane == ("generic/add///isolated" if deaths == 2 else "generic/add")
         execution = Execution(NOW, NOW, "w1", exception="ValueError", message="no good")
 
-        outcome = outcomes.failed(job_document(job), execution, NOW, Retry(NOW))
+        failed = outcomes.failed(job_document(job), execution, NOW, Retry(NOW))
+        snoozed = outcomes.snoozed(job_document(job), NOW, NOW, "not yet")
 
-        assert isinstance(outcome, Rescheduled)
-        assert outcome.fields["lane"] == "generic/add"
-        assert "suspect" in outcome.unset
+        for outcome in (failed, snoozed):
+            assert isinstance(outcome, Rescheduled)
+            assert outcome.fields["lane"] == "generic/add"
+            assert "worker_deaths" in outcome.unset

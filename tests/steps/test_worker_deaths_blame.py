@@ -10,8 +10,6 @@ import pytest
 
 from recruiter import Recruiter, Workable
 from recruiter.domain.job import Job
-from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.domain.retry.policies import DoNotDoItAgain
 from recruiter.errors import InvalidJob
 from recruiter.steps.assign import assign
 from recruiter.steps.settle import settle
@@ -37,7 +35,7 @@ def dies(store: Store, watch: Watch, ran: Sequence[Job], waited: Sequence[Job] =
     assert retired.worker == "w1"
 
 
-def test_a_crashed_job_keeps_its_place(store: Store, watch: Watch) -> None:
+def test_a_job_whose_worker_died_keeps_its_place(store: Store, watch: Watch) -> None:
     """Given a job that came before a backlog, when its worker dies, then it is the next one."""
     first, *backlog = jobs = [a_job(scheduled_at=EARLIER + timedelta(seconds=n)) for n in range(4)]
     insert(store, *jobs)
@@ -49,46 +47,6 @@ def test_a_crashed_job_keeps_its_place(store: Store, watch: Watch) -> None:
     assign(store, 1, watch.clock.now())
     assert store.roster.held() == {first.id}
     assert document(store, backlog[0].id)["scheduled_at"] > EARLIER
-
-
-def test_one_of_several_is_not_blamed(store: Store, watch: Watch) -> None:
-    """Given two that ran side by side, when their worker dies, then neither loses an attempt, and both run alone."""
-    once = a_job(retry_policy=PolicyRegistry().dump(DoNotDoItAgain()), scheduled_at=EARLIER)
-    other = a_job(scheduled_at=EARLIER)
-    insert(store, once, other)
-
-    dies(store, watch, [once, other])
-
-    for job in (once, other):
-        again = store.scheduled.get(job.id)
-        assert again is not None
-        assert (again.attempts, again.crashes, again.suspect, again.scheduled_at) == (0, 0, True, EARLIER)
-        (execution,) = again.executions
-        assert (execution.crashed, execution.started_at, execution.worker) == (True, NOW, "w1")
-
-
-def test_hosts_that_come_and_go_archive_nothing(store: Store, watch: Watch) -> None:
-    one, other = jobs = [a_job(), a_job()]
-    insert(store, *jobs)
-
-    for _ in range(5):
-        dies(store, watch, [one, other])
-
-    assert [document(store, job.id)["attempts"] for job in jobs] == [0, 0]
-
-
-@pytest.mark.parametrize("deaths", [1, 5])
-def test_how_often_it_may_crash_is_up_to_the_job(store: Store, watch: Watch, deaths: int) -> None:
-    job = a_job(max_crashes=deaths)
-    insert(store, job)
-
-    for number in range(deaths):
-        assert store.archived.get(job.id) is None, number
-        dies(store, watch, [job], slots=1)
-
-    ended = store.archived.get(job.id)
-    assert ended is not None
-    assert (ended.why, ended.crashes) == ("crashed-too-many-times", deaths)
 
 
 def test_what_cannot_have_started_is_free_as_it_was(store: Store, watch: Watch) -> None:
@@ -115,22 +73,8 @@ def test_a_job_that_was_given_again_since_the_last_heartbeat_did_not_crash(store
 
     (retired,) = watch.for_seconds(DEAD_AFTER + 3)
 
-    assert retired.crashed == ()
+    assert retired.ran == ()
     assert (document(store, job.id)["attempts"], document(store, job.id).get("crashes")) == (1, None)
-
-
-def test_a_suspect_that_dies_alone_has_a_start(store: Store, watch: Watch) -> None:
-    """Given one that killed its worker before any heartbeat saw it, then its attempt began when it was given."""
-    job = a_job(suspect=True)
-    insert(store, job)
-    on_the_roster(store, "w1")
-    store.roster.assign({"w1": [job.id]}, 1)
-    (entry,) = store.roster.collection.find({})
-
-    watch.for_seconds(DEAD_AFTER + 3)
-
-    (execution,) = (document(store, job.id)["last_execution"],)
-    assert execution["started_at"] == entry["given_at"]
 
 
 class TestLockedAt:

@@ -51,7 +51,6 @@ def test_what_was_offered_before_counts() -> None:
         a_worker("full", holds=2),
         a_worker("leaving", draining=True),
         a_worker("joining", ready=False),
-        a_worker("with a suspect", metered=(("poison", "generic/add///alone"),)),
     ],
     ids=lambda worker: worker.id,
 )
@@ -66,7 +65,7 @@ def test_some_workers_are_offered_nothing(worker: Registration) -> None:
         ("generic/limited", False),
         ("generic/add/proc=2", False),
         ("generic/add//customer:42", False),
-        ("generic/add///alone", False),
+        ("generic/add///isolated", False),
     ],
 )
 def test_jobs_that_must_be_counted_are_left_to_a_round(lane: str, free: bool) -> None:

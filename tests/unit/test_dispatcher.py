@@ -359,14 +359,14 @@ class TestOverruns:
 
         assert list(found) == [numbers[1]]
 
-    def test_if_nobody_can_say_all_are_suspects_which_run_alone(self, make: Make) -> None:
+    def test_if_nobody_can_say_it_counts_for_each_like_a_worker_death(self, make: Make) -> None:
         child, numbers, jobs = self.child(make, 3)
         self.overdue(child, numbers[0], told=False)
 
         self.worker.dispatcher._look_for_overruns(time.monotonic())
 
         outcomes = self.worker.outcomes()
-        assert all(rescheduled(outcomes[job.id]).fields["suspect"] for job in jobs)
+        assert all(rescheduled(outcomes[job.id]).fields["worker_deaths"] == 1 for job in jobs)
 
     def test_one_that_is_alone_is_to_blame_in_any_case(self, make: Make) -> None:
         child, (number,), jobs = self.child(make, 1)

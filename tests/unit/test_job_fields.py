@@ -30,7 +30,7 @@ OPTIONS: dict[str, Any] = {
     "keep_failed": 1.0,
     "needs": Needs.of(proc=1, mem="1GiB", gpu=2),
     "limited_by": "customer:1",
-    "suspect": True,
+    "worker_deaths": 1,
     "debounced": True,
     "checkpoints": (Checkpoint("charge", NOW, {"id": 1}), Checkpoint("sleep 1", NOW, problem="none")),
     "retry_policy": {"class": "RetryForever"},
@@ -77,7 +77,7 @@ def test_the_archive_has_nothing_that_is_for_waiting_jobs_only() -> None:
 
 def test_the_sets_that_the_protocol_relies_on() -> None:
     assert set(LOCK) == {"locked_by", "locked_at", "started_at", "reported_at"}
-    assert {*LOCK, *PROGRESS, "suspect", "started_by", "done", "why", "result", "original"} <= set(FROM_PROTOCOL)
+    assert {*LOCK, *PROGRESS, "worker_deaths", "started_by", "done", "why", "result", "original"} <= set(FROM_PROTOCOL)
     assert {"id", "attempts", "crashes", "executions", "cancel"} <= attributes(Use.HISTORY)
     assert set(options()).isdisjoint({*names(Use.OWN), *FROM_PROTOCOL})
     assert {"method", "tags", "username", "proc", "mem", "resources", "key", "retry_policy"} <= set(options())

@@ -14,8 +14,8 @@ LANES = [
     ("mail/send", Lane("mail", "send")),
     ("media/encode/mem=2147483648,proc=4", Lane("media", "encode", Needs.of(mem="2GiB", proc=4))),
     ("mail/send//customer:42", Lane("mail", "send", key="customer:42")),
-    ("generic/poison///alone", Lane("generic", "poison", alone=True)),
-    ("a/b/gpu=1/k/alone", Lane("a", "b", Needs.of(gpu=1), "k", True)),
+    ("generic/poison///isolated", Lane("generic", "poison", isolated=True)),
+    ("a/b/gpu=1/k/isolated", Lane("a", "b", Needs.of(gpu=1), "k", True)),
 ]
 
 
@@ -37,7 +37,7 @@ def test_a_plain_one_is_what_it_always_was() -> None:
         ("a/b/proc=-1/customer:1", Lane("a", "b", key="customer:1")),
         ("a/b//no name", Lane("a", "b")),
         ("a/b///together", Lane("a", "b")),
-        ("a/b//k/alone/and/more", Lane("a", "b", key="k", alone=True)),
+        ("a/b//k/isolated/and/more", Lane("a", "b", key="k", isolated=True)),
         ("a/b///", Lane("a", "b")),
         ("a/b/proc=2,mem=1/", Lane("a", "b", Needs.of(mem=1, proc=2))),
         ("a", Lane("a", "")),

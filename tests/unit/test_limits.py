@@ -115,7 +115,7 @@ class TestMaking:
         ("task:send", "mail/send", "task:send"),
         ("task:send", "mail/other", None),
         ("task:mail", "mail/send", None),
-        ("group:mail", "mail/send/proc=1/customer:1/alone", "group:mail"),
+        ("group:mail", "mail/send/proc=1/customer:1/isolated", "group:mail"),
         ("group:send", "mail/send", None),
         ("key:customer", "mail/send//customer:42", "key:customer:42"),
         ("key:customer", "mail/send//customer", "key:customer"),

@@ -15,7 +15,7 @@ from recruiter.domain.planning.hosts import Place, Spot
 from recruiter.domain.planning.limits import AtLimit, AtRate, FleetBusy, KeptFor, Limit, Rate
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.planning.pack import AssignedJob, Candidate, Packing, pack
-from recruiter.domain.planning.reasons import HostsBusy, JobAlone, NeverFits, NoWorker, SlotsBusy, WaitsAlone
+from recruiter.domain.planning.reasons import HostsBusy, IsolatedBusy, NeverFits, NoWorker, SlotsBusy
 from tests.samples import NOW
 
 SECOND = timedelta(seconds=1)
@@ -392,92 +392,48 @@ class TestReservation:
         assert why(packing, "g/t/proc=8") == SlotsBusy(1)
 
 
-class TestAlone:
-    def test_on_an_empty_worker_and_nothing_else_there(self) -> None:
-        packing = plan(
-            [job(1, "g/t///alone"), *jobs(3, first=11)], [place("a", slots=4), place("b", slots=2), place("c", holds=1)]
-        )
+class TestIsolated:
+    """Jobs whose workers died repeatedly: two of them never share a worker."""
 
-        assert packing.hands["b"] == [1], "the smallest of the empty ones"
-        assert sum(map(len, packing.hands.values())) == 4
-        assert packing.drained == {"b"}
+    def test_each_gets_a_worker_without_another_and_ordinary_jobs_use_the_other_slots(self) -> None:
+        candidates = [*jobs(3, "g/t///isolated"), *jobs(6, first=11)]
 
-    def test_nothing_for_a_worker_that_runs_one(self) -> None:
-        packing = plan(jobs(3), [place(slots=4, holds=1)], holding=[held(90, "g/t///alone")])
+        packing = plan(candidates, [place("a", slots=4, holds=1), place("b", slots=4)])
 
-        assert packing.hands == {}
-        assert packing.drained == {"w"}
-        assert why(packing) == JobAlone(90, "w")
-        assert str(why(packing)) == (
-            "waits until job 90, which may have killed its worker, has ended: it runs alone on worker w"
-        )
+        lanes = {each.id: each.lane for each in candidates}
+        isolated = {worker: [id for id in hand if lanes[id].isolated] for worker, hand in packing.hands.items()}
+        assert sorted(isolated.values()) == [[1], [2]]
+        assert sum(map(len, packing.hands.values())) == 7, "every slot is used"
+        assert (packing.kept, packing.drained, packing.reserved) == ({}, frozenset(), {})
+        assert why(packing, "g/t///isolated") == IsolatedBusy(2)
 
-    def test_a_worker_that_is_full_anyway_is_only_full(self) -> None:
-        packing = plan(jobs(3), [place(slots=1, holds=1)], holding=[held(90, "g/t///alone")])
-        just_given = plan([job(1, "g/t///alone"), *jobs(3, first=2)], [place(slots=1)])
+    def test_another_task_makes_no_difference(self) -> None:
+        packing = plan([job(1, "g/u///isolated"), job(2)], [place()], holding=[held(90, "g/t///isolated")])
 
-        assert why(packing) == SlotsBusy(1)
-        assert why(just_given) == SlotsBusy(1)
+        assert packing.hands == {"w": [2]}
+        assert why(packing, "g/u///isolated") == IsolatedBusy(1)
 
-    def test_a_worker_is_emptied_for_it(self) -> None:
-        places = [place("a", holds=3), place("b", holds=2), place("c", holds=3)]
+    def test_it_waits_in_a_buffer_like_any_other_job(self) -> None:
+        places = [place("a", slots=1, holds=1, prefetch=3), place("b", slots=1, holds=1, prefetch=9)]
 
-        packing = plan([job(1, "g/t///alone"), job(2, "g/u///alone"), *jobs(4, first=11)], places)
+        packing = plan(jobs(3, "g/t///isolated"), places, holding=[held(90, "g/t///isolated", "b")])
 
-        assert packing.reserved == {1: Spot("b", "host of b")}
-        assert packing.drained == {"b"}
-        assert packing.hands == {"a": [11], "c": [12]}
-        assert why(packing, "g/t///alone") == WaitsAlone("b")
-        assert why(packing, "g/u///alone") == WaitsAlone(None), "one at a time, so that suspects do not stop everybody"
+        assert packing.hands == {"a": [1]}
+        assert packing.drained == frozenset()
 
-    def test_it_waits_for_the_same_one(self) -> None:
-        places, before = [place("a", holds=3), place("b", holds=2)], {1: Spot("a", "host of a")}
+    def test_where_all_slots_are_taken_it_waits_for_a_slot(self) -> None:
+        packing = plan([job(1, "g/t///isolated")], [place(slots=1, holds=1)])
 
-        assert plan([job(1, "g/t///alone")], places, reserved=before).reserved == before
+        assert why(packing, "g/t///isolated") == SlotsBusy(1)
 
-    def test_not_beside_what_was_just_given(self) -> None:
-        packing = plan([job(1), job(2, "g/t///alone")], [place()])
+    def test_with_needs_it_reserves_where_no_other_one_is(self) -> None:
+        places = [place("a", "here"), place("b", "here")]
+        holding = [held(90, "g/u/proc=1", "c", "here"), held(91, "g/u///isolated", "a", "here")]
 
-        assert packing.hands == {"w": [1]}
-        assert why(packing, "g/t///alone") == WaitsAlone("w")
-
-    def test_not_where_a_slot_is_kept(self) -> None:
-        """It would shut out the job that comes first, for as long as it runs."""
-        places, holding = [place("a", "here"), place("b", "here", tasks={"u"})], [held(90, "g/u/proc=1", "b", "here")]
-
-        packing = plan([job(1, "g/t/proc=4"), job(2, "g/t///alone")], places, "proc=4", holding)
+        packing = plan([job(1, "g/t/proc=4//isolated"), job(2, "g/u/proc=1")], places, "proc=4", holding)
 
         assert packing.hands == {}
-        assert why(packing, "g/t///alone") == KeptFor("a slot of worker a", 1)
-
-    def test_who_needs_something_there_waits_for_it(self) -> None:
-        packing = plan([job(1, "g/t///alone"), job(2, "g/t/gpu=1")], [place(holds=1)], "gpu=1")
-
-        assert packing.hands == {}
-        assert why(packing, "g/t/gpu=1") == KeptFor("a slot of worker w", 1), "not: kept for itself"
-
-    def test_only_who_comes_first_is_a_reason(self) -> None:
-        """All wait for the worker that is emptied; that a later one has reserved the host since is not why."""
-        places, holding = [place("a", holds=1), place("b", slots=1, holds=1)], [held(90, "g/u/mem=9", "b")]
-        candidates = [job(1, "g/t///alone"), job(2, "g/t/mem=9"), job(3, "g/t/mem=5")]
-        before = {1: Spot("a", "host of a"), 2: Spot("b", "host of b")}
-
-        packing = plan(candidates, places, "mem=9", holding, reserved=before)
-
-        assert packing.reserved == {**before, 3: Spot("a", "host of a")}
-        assert why(packing, "g/t/mem=9") == KeptFor("a slot of worker a", 1)
-
-    def test_with_needs(self) -> None:
-        packing = plan(
-            [job(1, "g/t/proc=4//alone"), job(2, "g/u/proc=1")],
-            [place("a", "here"), place("b", "here")],
-            "proc=4",
-            [held(90, "g/u/proc=1", "c", "here")],
-        )
-
-        assert packing.hands == {}
-        assert packing.reserved == {1: Spot("a", "here")}
-        assert why(packing, "g/t/proc=4//alone") == HostsBusy("proc", 4000, 3000, "here")
+        assert packing.reserved == {1: Spot("b", "here")}
 
 
 class TestBuffers:
@@ -512,7 +468,6 @@ class TestBuffers:
         [
             pytest.param("g/t", Limit("task:t", rate=Rate(5, 60.0)), id="a rate: it has to start when it is counted"),
             pytest.param("g/t/proc=1", Limit("task:t", 3), id="it needs something"),
-            pytest.param("g/t///alone", Limit("task:t", 3), id="it runs alone"),
         ],
     )
     def test_some_cannot_wait_there(self, lane: str, limit: Limit) -> None:
@@ -591,8 +546,8 @@ def test_sentences() -> None:
         SlotsBusy(3),
         HostsBusy("mem", 2**30 * 4000, 2**30 * 1000, "h1"),
         NeverFits(Needs.of(gpu=2), "gpu", 2000, 1000),
-        WaitsAlone("w1"),
-        WaitsAlone(None),
+        IsolatedBusy(1),
+        IsolatedBusy(3),
     ]
 
     assert [str(reason) for reason in reasons] == [
@@ -601,8 +556,10 @@ def test_sentences() -> None:
         "no slot is free where it could run (the 3 workers that serve it)",
         "needs 4 GiB of mem; h1 comes closest, with 1 GiB free",
         "needs 2 of gpu, and no host that serves it has more than 1",
-        "runs alone, because it may have killed its worker: it waits until worker w1 is empty",
-        "runs alone, because it may have killed its worker: it waits until a worker is empty",
+        "its worker died repeatedly, and the one worker that serves it holds another such job; two of them never share "
+        "a worker",
+        "its worker died repeatedly, and all workers that serve it hold another such job; two of them never share "
+        "a worker",
     ]
 
 

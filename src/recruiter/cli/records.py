@@ -94,6 +94,7 @@ def full_record(job: Job) -> dict[str, Any]:
         "scheduled_at": job.scheduled_at,
         "attempts": job.attempts,
         "crashes": job.crashes,
+        "worker_deaths": job.worker_deaths,
         "snoozes": job.snoozes,
         "conflicts": job.conflicts,
         "locked_by": job.locked_by,
@@ -237,7 +238,6 @@ def _facts(job: Job) -> Iterator[tuple[str, Any]]:
     yield "retry", _policy(job.retry_policy)
     yield "timeout", None if job.timeout is None else humanize(timedelta(seconds=job.timeout))
     yield "guarantee", "at most once" if job.at_most_once else None
-    yield "runs alone", "it may have killed its worker" if job.suspect else None
     yield "key", _id(job.key) if job.key != job.id else None
     yield "recovered from", _id(job.recovered_from)
     yield "recovered as", _id(job.recovered_as) if isinstance(job, ArchivedJob) else None
@@ -246,6 +246,7 @@ def _facts(job: Job) -> Iterator[tuple[str, Any]]:
 def _attempts(job: Job) -> str:
     more = [
         (job.crashes, "ended when their process died"),
+        (job.worker_deaths, "times its whole worker died"),
         (job.snoozes - job.conflicts, "times it asked to be run later"),
         (job.conflicts, "times its transaction met another one for too long"),
     ]

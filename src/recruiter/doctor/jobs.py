@@ -11,7 +11,7 @@ from recruiter.domain.duration import humanize
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE, id_told
 from recruiter.domain.planning.limits import AtLimit, Reason
-from recruiter.domain.planning.reasons import JobAlone, NeverFits, Unserved
+from recruiter.domain.planning.reasons import NeverFits, Unserved
 from recruiter.domain.planning.why_waiting import Circumstances
 from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.text import head, plural, remark
@@ -79,12 +79,6 @@ def _judged(lane: Lane, count: int | None, reason: Reason) -> Finding | None:
                 "Start a worker on a host that has it, declare what a host has (--resources), or let the jobs need less"
             )
             return problem("jobs", f"{who} can never run: each {reason}", todo)
-        case JobAlone():
-            alone = f"job {id_told(reason.job)}, which may have killed its worker, runs alone on {reason.worker}"
-            todo = (
-                f"They start when it has ended. Start another worker, or cancel it: recruiter job cancel {reason.job}"
-            )
-            return note("jobs", f"{who} wait: {alone}", todo)
         case AtLimit(held=0):
             return note("jobs", f"{who}: none starts, {reason}", f"Allow some: recruiter limit set {reason.bucket} 1")
         case _:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from recruiter.domain.flow import FlowStep
-from recruiter.domain.lane import Lane
+from recruiter.domain.lane import ISOLATED_AFTER_WORKER_DEATHS, Lane
 from recruiter.domain.names import BLOCKED_LANE, DEFAULT_GROUP, DEFAULT_METHOD, check_text
 from recruiter.domain.names import JobId as JobId
 from recruiter.domain.planning.needs import NOTHING, Needs
@@ -117,14 +117,14 @@ class Job:
     """What it is counted by, beside its task and group: "customer:42"."""
     debounced: bool = False
     """Its arguments may be replaced as long as it has not started (`debounce`, `throttle`)."""
-    suspect: bool = False
-    """Its worker died and it may have been the cause: it runs alone."""
     flow: FlowStep | None = None
     """Its place in its flow, if it is a step of one."""
     blocked: bool = False
     """It waits for other steps of its flow, or its flow is paused."""
     attempts: int = 0
     crashes: int = 0
+    worker_deaths: int = 0
+    """How often its whole worker died while it ran there, since an attempt last ended by itself."""
     snoozes: int = 0
     """How often it asked to be run later, or was put off; that counts as no attempt."""
     conflicts: int = 0
@@ -172,9 +172,10 @@ class Job:
         lane of its own."""
         if self.blocked:
             return BLOCKED_LANE
-        if not self.needs and self.limited_by is None and not self.suspect:
+        isolated = self.worker_deaths >= ISOLATED_AFTER_WORKER_DEATHS
+        if not self.needs and self.limited_by is None and not isolated:
             return f"{self.group}/{self.task}"  # nearly always, and it is asked for every job
-        return str(Lane(self.group, self.task, self.needs, self.limited_by, self.suspect))
+        return str(Lane(self.group, self.task, self.needs, self.limited_by, isolated))
 
     def expiry(self, scheduled_at: datetime) -> datetime | None:
         """When a job like this one expires that is scheduled for then."""

@@ -1,11 +1,11 @@
 """The lane of a job: one text with everything that decides where and when the job may run.
 
-    group/task[/needs[/key[/alone]]]
+    group/task[/needs[/key[/isolated]]]
 
     mail/send                               any worker that serves it
     media/encode/mem=2147483648,proc=4      only where so much is free
     mail/send//customer:42                  counted against the limits of this customer
-    generic/poison///alone                  on a worker that holds nothing else: it may kill it
+    generic/poison///isolated               not beside another such job: its workers died repeatedly
 
 Jobs of one lane are alike to the planner: if the first cannot run now, nor can the others, and the rest of the lane
 is not even looked at. Parts in the middle may be empty; empty ones at the end are not written.
@@ -20,7 +20,9 @@ from recruiter.domain.names import check_name
 from recruiter.domain.planning.needs import Needs
 from recruiter.errors import InvalidJob, InvalidName
 
-_ALONE = "alone"
+ISOLATED_AFTER_WORKER_DEATHS = 2
+"""A job with so many worker deaths shares no worker with another such job."""
+_ISOLATED = "isolated"
 _NOTHING = Needs()
 
 
@@ -29,7 +31,7 @@ class Lane(NamedTuple):
     task: str
     needs: Needs = _NOTHING
     key: str | None = None
-    alone: bool = False
+    isolated: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Lane:
@@ -40,7 +42,7 @@ class Lane(NamedTuple):
         return _parse(text)
 
     def __str__(self) -> str:
-        parts = [self.group, self.task, str(self.needs), self.key or "", _ALONE if self.alone else ""]
+        parts = [self.group, self.task, str(self.needs), self.key or "", _ISOLATED if self.isolated else ""]
         while len(parts) > 2 and not parts[-1]:
             parts.pop()
         return "/".join(parts)
@@ -53,8 +55,8 @@ class Lane(NamedTuple):
 
 @lru_cache(maxsize=10_000)
 def _parse(text: str) -> Lane:
-    group, task, needs, key, alone, *_ = [*text.split("/", 5), "", "", "", ""]
-    return Lane(group, task, _needs(needs), _key(key), alone == _ALONE)
+    group, task, needs, key, isolated, *_ = [*text.split("/", 5), "", "", "", ""]
+    return Lane(group, task, _needs(needs), _key(key), isolated == _ISOLATED)
 
 
 def _needs(text: str) -> Needs:

@@ -40,6 +40,7 @@ class Why(StrEnum):
     EXPIRED = "expired"
     LOST = "lost"
     CRASHED_TOO_MANY_TIMES = "crashed-too-many-times"
+    WORKER_DIED_TOO_MANY_TIMES = "worker-died-too-many-times"
     MALFORMED = "malformed"
     POLICY_FAILED = "policy-failed"
     DEPENDENCY_FAILED = "dependency-failed"

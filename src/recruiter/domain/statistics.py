@@ -196,8 +196,6 @@ class Backlog(NamedTuple):
 
     due: int = 0
     postponed: int = 0
-    suspects: int = 0
-    """Those of them whose worker died under them."""
 
     def __add__(self, other: Backlog) -> Backlog:  # type: ignore[override]
         return Backlog(*(one + another for one, another in zip(self, other, strict=True)))
@@ -213,7 +211,7 @@ class Queue:
     running: int
     """Held by a worker: running, or about to."""
     zombies: int
-    """Their worker died under them, or is silent."""
+    """Held by a worker that is silent."""
 
     def __add__(self, other: Queue) -> Queue:
         return Queue(

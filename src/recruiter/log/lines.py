@@ -201,12 +201,12 @@ SENTENCES: dict[str, tuple[int, str]] = {
     "worker.retired": (
         logging.WARNING,
         "worker {worker} was silent and was retired; {released:#job} released; "
-        "jobs that ran at its last heartbeat: {crashed}",
+        "jobs that ran at its last heartbeat: {ran}",
     ),
     "worker.unreadable": (
         logging.WARNING,
         "worker {worker} could not be read on the roster ({unreadable}) and was retired; {released:#job} released; "
-        "jobs that ran at its last heartbeat: {crashed}",
+        "jobs that ran at its last heartbeat: {ran}",
     ),
     "child.started": (logging.DEBUG, "child {pid} is ready"),
     "child.died": (logging.WARNING, "child {pid} died: {how}; jobs it ran: {jobs}"),
@@ -242,10 +242,6 @@ SENTENCES: dict[str, tuple[int, str]] = {
     "job.snoozed": (logging.INFO, "job {job} runs again {next:@%H:%M:%S}: {reason}"),
     "job.noted": (logging.WARNING, "job {job}: {note}; its outcome stays as it was"),
     "job.interrupted": (logging.WARNING, "job {job} was interrupted: {why}"),
-    "job.suspected": (
-        logging.WARNING,
-        "job {job} was interrupted: a job of its process held up the others, it is not known which; it runs alone now",
-    ),
     "job.misplaced": (logging.WARNING, "job {job} has a task that this worker does not know; it was handed back"),
     "job.reduced": (logging.ERROR, "the outcome of job {job} could not be stored as it was: {error}"),
     "job.superseded": (

@@ -3,7 +3,7 @@ are many lanes or much room, the next jobs that it has found (domain/planning/lo
 
 Most lanes are free: their jobs may run wherever a worker serves them. One query finds the next of all of them, and they
 are dealt like cards (domain/planning/assign.py). Lanes are *metered* whose jobs need something of their host, or are
-under a limit, or must run alone: these are planned one by one (domain/planning/pack.py), together with the free ones
+under a limit, or are isolated: these are planned one by one (domain/planning/pack.py), together with the free ones
 that compete for the same slots; the buffers of the workers are then filled from the free lanes.
 
 Where tenants share a group (domain/planning/fair.py), each round also asks for the next jobs of each owner, and puts
@@ -407,7 +407,7 @@ def unserved(round: Round) -> set[tuple[str, str]]:
 
 def never_fitting(round: Round, rules: Rules) -> dict[Lane, NeverFits]:
     """Lanes of waiting jobs that somebody serves, and that need more than there is, be it free or not."""
-    lanes = {Lane.parse(lane)._replace(key=None, alone=False) for lane in round.lanes or ()}
+    lanes = {Lane.parse(lane)._replace(key=None, isolated=False) for lane in round.lanes or ()}
     places = [_place(worker) for worker in round.roster]
     return never_fit((lane for lane in lanes if lane.needs), places, _capacities(round.roster), rules.limits)
 

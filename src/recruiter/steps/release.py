@@ -427,7 +427,7 @@ def released_fields(document: Document, place: FlowStep, now: datetime) -> Docum
 
 
 _AFTER_A_RUN = ("attempts", "snoozes")
-_UNCHANGED = ("group", "suspect", "priority")
+_UNCHANGED = ("group", "worker_deaths", "priority")
 
 
 def _made(job: Document, now: datetime) -> Document:

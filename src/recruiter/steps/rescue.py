@@ -1,26 +1,20 @@
 """Rescue: retires a worker that has been silent for too long, and decides what happens to its jobs.
 
-    at most once, and marked as started        lost: it must not run twice
-    certainly ran, and nothing beside it       a crashed attempt like any other: counted, and its policy decides
-    certainly ran, with others                 back to its place, nothing counted; a *suspect*
-    may have been started                      free, and that is noted; the second time a *suspect*
-    certainly not started                      free, as it was
+    at most once, and marked as started    lost: it must not run twice
+    ran, or may have been started          back to its place; counts a worker death, the fifth is the last
+    certainly not started                  free, as it was
 
-When a whole worker dies, it is mostly the machine's doing: it was reclaimed, it was switched off. So that counts
-against a job only if nothing else ran there. But one of several may be the cause: so these are *suspects*. They run
-alone from now on, on a worker that holds nothing else. If that one dies too, there is no doubt any more; if the job
-ends, well or not, it is cleared.
-
-A job may also have been started, and have killed its worker, before the next heartbeat could tell. That may be any of
-those in its buffer: hundreds, where jobs are quick. If all of them had to run alone, one after the other, the death of
-a worker would hold them up for minutes. So the first time it is only noted, and the second time it is a suspect too.
+When a whole worker dies, the machine is mostly the cause: it was reclaimed, or switched off. So that counts neither
+as an attempt nor as a crash. But one of the jobs may be the cause, also one that no heartbeat has reported yet. So each
+counts a *worker death*. A job with two of them shares no worker with another such job (domain/planning/pack.py): the
+cause is counted further, and the others are not. An attempt that ends by itself, well or not, sets the count back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, TypeAlias
 
 from recruiter.clock import Clock
@@ -47,7 +41,7 @@ Silent: TypeAlias = Registration | Unreadable
 @dataclass(frozen=True, slots=True)
 class Retired:
     worker: str
-    crashed: tuple[JobId, ...]
+    ran: tuple[JobId, ...]
     released: int
     unreadable: str | None = None
     """Why its entry could not be read, if that is why it was retired."""
@@ -137,78 +131,51 @@ class Rescue:
             self._store.transactions.end_session_of(session)
 
     def _retire(self, silent: Sequence[Silent]) -> list[Retired]:
-        crashed: dict[str, tuple[JobId, ...]] = {}
+        ran: dict[str, tuple[JobId, ...]] = {}
 
         def decide(entry: LastEntry, jobs: list[Document]) -> OutcomeBatch:
-            traces = _Traces(entry)
-            decided = [(job["_id"], self._outcome(job, traces)) for job in jobs]
-            crashed[entry.worker] = tuple(job["_id"] for job in jobs if traces.blames(job))
-            return OutcomeBatch.of(decided)
+            ran[entry.worker] = tuple(job["_id"] for job in jobs if _ran(job, entry))
+            return OutcomeBatch.of([(job["_id"], self._outcome(job, entry)) for job in jobs])
 
         entries = self._store.transactions.retire_all([_seen(worker) for worker in silent], decide)
         return [
             Retired(
                 entry.worker,
-                crashed[entry.worker],
-                len(entry.assigned) - len(crashed[entry.worker]),
+                ran[entry.worker],
+                len(entry.assigned) - len(ran[entry.worker]),
                 worker.reason if isinstance(worker, Unreadable) else None,
             )
             for worker, entry in zip(silent, entries, strict=True)
             if entry is not None
         ]
 
-    def _outcome(self, job: Document, traces: _Traces) -> outcomes.Outcome | None:
-        if not traces.ran(job):
-            return _may_have_run(job) if traces.slots_were_free else None
-        now, started_at = self._clock.now(), traces.started_at(job)
-        message = f"worker {traces.entry.worker} fell silent and was retired"
-        facts: dict[str, Any] = {"worker": traces.entry.worker, "started_at": started_at, "at": now, "message": message}
+    def _outcome(self, job: Document, entry: LastEntry) -> outcomes.Outcome | None:
+        ran = _ran(job, entry)
+        if not ran and not _slots_were_free(entry):
+            return None
+        now = self._clock.now()
+        started_at = entry.running.get(job["_id"]) or job.get("started_at") or entry.given_at
+        message = f"worker {entry.worker} fell silent and was retired"
+        facts: dict[str, Any] = {"worker": entry.worker, "started_at": started_at, "at": now, "message": message}
         try:
-            if traces.blames(job):
+            if ran and job.get("at_most_once"):
                 return outcomes.crashed(job, self._policies, **facts)
-            return outcomes.died_with_its_worker(job, **facts)
+            return outcomes.worker_died(job, ran=ran, **facts)
         except Exception as error:
+            if not ran:
+                return None  # the next attempt will report it
             return outcomes.unreadable(job["_id"], encode(job), now, f"{message}, and the job cannot be read: {error}")
+
+
+def _ran(job: Document, entry: LastEntry) -> bool:
+    """Certainly: it was seen running, was marked as started, or signed."""
+    return job["_id"] in entry.running or entry.worker in (job.get("started_by"), job.get("locked_by"))
+
+
+def _slots_were_free(entry: LastEntry) -> bool:
+    """Whether the worker may have started more jobs than it was seen running."""
+    return entry.slots < 1 or len(set(entry.assigned) & entry.running.keys()) < entry.slots
 
 
 def _seen(worker: Silent) -> Unreadable | tuple[str, int]:
     return worker if isinstance(worker, Unreadable) else (worker.id, worker.beats)
-
-
-@dataclass(frozen=True, slots=True)
-class _Traces:
-    """What a dead worker has left of what it did."""
-
-    entry: LastEntry
-
-    def ran(self, job: Document) -> bool:
-        """Certainly: it was seen running, was marked as started or signed, or was a suspect and there alone."""
-        return (
-            job["_id"] in self.entry.running
-            or self.entry.worker in (job.get("started_by"), job.get("locked_by"))
-            or (bool(job.get("suspect")) and self._only(job))
-        )
-
-    @property
-    def slots_were_free(self) -> bool:
-        """Whether it may have started more than it was seen running: not every slot was taken by a job that is held."""
-        return self.entry.slots < 1 or len(set(self.entry.assigned) & self.entry.running.keys()) < self.entry.slots
-
-    def blames(self, job: Document) -> bool:
-        """Whether the death counts as this job's: nothing ran beside it. One that must not run twice is lost in any
-        case."""
-        return self.ran(job) and (self.entry.slots == 1 or self._only(job) or bool(job.get("at_most_once")))
-
-    def started_at(self, job: Document) -> datetime | None:
-        """Or about then: one that nobody has seen run had just been given."""
-        return self.entry.running.get(job["_id"]) or job.get("started_at") or self.entry.given_at
-
-    def _only(self, job: Document) -> bool:
-        return self.entry.assigned == (job["_id"],)
-
-
-def _may_have_run(job: Document) -> outcomes.Outcome | None:
-    try:
-        return outcomes.suspected(job) if "suspect" in job else outcomes.beside_a_death(job)
-    except Exception:
-        return None  # it cannot be read: the next attempt will say so

@@ -23,7 +23,7 @@ from bson.raw_bson import RawBSONDocument
 from recruiter.domain.duration import not_before
 from recruiter.domain.flow import FlowStep
 from recruiter.domain.job import EXECUTIONS_KEPT, ArchivedJob, Checkpoint, Execution, Job, JobId, expiry
-from recruiter.domain.lane import Lane
+from recruiter.domain.lane import ISOLATED_AFTER_WORKER_DEATHS, Lane
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE, DEFAULT_GROUP
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.progress import Progress
@@ -282,7 +282,14 @@ def lane_of(document: Mapping[str, Any], **changes: Any) -> str:
         needs = needs_of(job)
     except InvalidJob:
         needs = Needs()
-    return str(Lane(job["group"], job["task"], needs, job.get("key"), bool(job.get("suspect"))))
+    isolated = worker_deaths_of(job) >= ISOLATED_AFTER_WORKER_DEATHS
+    return str(Lane(job["group"], job["task"], needs, job.get("key"), isolated))
+
+
+def worker_deaths_of(document: Mapping[str, Any]) -> int:
+    """How often the whole worker of a job has died; 0 where the document has no such number."""
+    deaths = document.get("worker_deaths")
+    return deaths if isinstance(deaths, int) else 0
 
 
 def encode_job(job: Job) -> RawBSONDocument:
@@ -497,7 +504,7 @@ def adopted_fields(document: Document, now: datetime) -> Document:
     fields: Document = {
         "args": document.get("args", {}),
         "group": group,
-        "lane": CANCELLED_LANE if cancelled else lane_of({**document, "group": group, "suspect": False}),
+        "lane": CANCELLED_LANE if cancelled else lane_of({**document, "group": group, "worker_deaths": 0}),
         "priority": document.get("priority") or 0,
         "created_at": document.get("created_at") or now,
         "scheduled_at": document.get("scheduled_at") or now,

@@ -42,7 +42,7 @@ _ENDED: Document = {"done": {"$in": [True, False]}}
 
 _OF_FLOW = ("id", "on", "after", "any", "takes", "delay")
 _OF_JOB = (
-    *("task", "group", "key", "suspect", "proc", "mem", "resources", "scheduled_at", "postponed", "expires_in"),
+    *("task", "group", "key", "worker_deaths", "proc", "mem", "resources", "scheduled_at", "postponed", "expires_in"),
     *("priority", "attempts", "snoozes"),
 )
 """What says where and when a step runs that is released, and whether it has run before."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from recruiter.domain.job import Execution, JobId
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import (
+    MAX_WORKER_DEATHS,
     Archive,
     Decision,
     Failure,
@@ -38,6 +39,7 @@ from recruiter.store.codec import (
     plain_value,
     progress_fields,
     remember,
+    worker_deaths_of,
 )
 from recruiter.store.errors import DRIVER_REFUSES
 from recruiter.store.fields import is_text
@@ -159,14 +161,11 @@ def failed(document: Document, execution: Execution, at: datetime, decision: Dec
     unset: tuple[str, ...] = UNLOCKED
     if "snoozed" in document:
         unset += ("snoozed",)  # it waits for another reason now
-    cleared = bool(document.get("suspect")) and not execution.crashed
-    if cleared:
-        unset += ("suspect",)
-    if decision.group is not None or cleared:
-        group = decision.group or document["group"]
-        fields.update(group=group, lane=lane_of(document, group=group, suspect=not cleared and document.get("suspect")))
+    if decision.group is not None:
+        fields.update(group=decision.group, lane=lane_of(document, group=decision.group))
     attempted = _attempted(document, at, Again.RETRIED)
-    return Rescheduled(document["_id"], document["attempts"], fields, unset, attempted=attempted)
+    outcome = Rescheduled(document["_id"], document["attempts"], fields, unset, attempted=attempted)
+    return outcome if execution.crashed else _ended_by_itself(document, outcome)
 
 
 def decide_for(
@@ -205,18 +204,23 @@ def crashed(
     return failed(document, execution, at, decide_for(document, _policy(document, policies), at))
 
 
-def died_with_its_worker(
-    document: Document, *, worker: str, started_at: datetime | None, at: datetime, message: str
-) -> Rescheduled:
-    """A job that ran beside others when its whole worker died: it is not known which of them was the cause.
-
-    It waits again, and no attempt and no crash is counted. But it runs alone from now on: if its worker dies again, the
-    cause is known.
-    """
-    fields = remember(document, Execution(started_at, at, worker, crashed=True, message=message))
-    del fields["attempts"], fields["crashes"]
+def worker_died(
+    document: Document, *, worker: str, started_at: datetime | None, at: datetime, message: str, ran: bool = True
+) -> Outcome:
+    """A job that ran, or may have run, when its whole worker died: it waits again in its old place. This counts neither
+    as an attempt nor as a crash, but as a worker death, and these are bounded."""
+    deaths = worker_deaths_of(document) + 1
+    fields: Document = {"worker_deaths": deaths}
+    if ran:
+        execution = Execution(started_at, at, worker, crashed=True, message=message)
+        left = remember(document, execution)
+        fields |= {name: left[name] for name in ("last_execution", "executions") if name in left}
+    if deaths >= MAX_WORKER_DEATHS:
+        fields["reason"] = f"its whole worker died {deaths} times"
+        fields |= _concluded(document, State.FAILED, at, message)
+        return encode(archived_document(document, Why.WORKER_DIED_TOO_MANY_TIMES, at, fields))
     fields |= _concluded(document, State.WAITING, at, message)
-    fields |= {"suspect": True, "lane": lane_of(document, suspect=True)}
+    fields["lane"] = lane_of(document, worker_deaths=deaths)
     return Rescheduled(document["_id"], document["attempts"], fields, UNLOCKED)
 
 
@@ -226,7 +230,17 @@ def snoozed(document: Document, at: datetime, until: datetime, reason: str) -> R
     fields = {"scheduled_at": until, "postponed": until > at, "snoozes": snoozes + 1, "snoozed": reason}
     fields |= _concluded(document, State.WAITING, at)
     attempted = _attempted(document, at, Again.SNOOZED)
-    return Rescheduled(document["_id"], document["attempts"], fields, UNLOCKED, snoozes, attempted)
+    outcome = Rescheduled(document["_id"], document["attempts"], fields, UNLOCKED, snoozes, attempted)
+    return _ended_by_itself(document, outcome)
+
+
+def _ended_by_itself(document: Document, outcome: Rescheduled) -> Rescheduled:
+    """The attempt did not kill its worker: earlier worker deaths count no more."""
+    if "worker_deaths" not in document:
+        return outcome
+    changed = {"group": outcome.fields.get("group", document["group"])}
+    lane = lane_of(document, **changed, worker_deaths=0)
+    return replace(outcome, fields={**outcome.fields, "lane": lane}, unset=(*outcome.unset, "worker_deaths"))
 
 
 def conflicted(document: Document, at: datetime, until: datetime, reason: str) -> Rescheduled:
@@ -259,17 +273,6 @@ def ended_by_force(
         return crashed(document, policies, worker=worker, started_at=started_at, at=at, message=str(error))
     execution = Execution(started_at, at, worker, exception=exception_names(type(error))[0], message=str(error))
     return failed(document, execution, at, decide_for(document, policy, at, error))
-
-
-def suspected(document: Document) -> Rescheduled:
-    """A job that may have killed its worker: it runs alone from now on, and no attempt is counted."""
-    fields = {"suspect": True, "lane": lane_of(document, suspect=True)}
-    return Rescheduled(document["_id"], document["attempts"], fields)
-
-
-def beside_a_death(document: Document) -> Rescheduled:
-    """A job that may have been started when its worker died, for the first time: it waits again, and this is noted."""
-    return Rescheduled(document["_id"], document["attempts"], {"suspect": False})
 
 
 def not_started(document: Document) -> Rescheduled:

@@ -44,7 +44,7 @@ from pymongo.client_session import ClientSession
 from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
 
 from recruiter.domain.job import Job, JobId
-from recruiter.domain.names import ASIDE, BLOCKED_LANE
+from recruiter.domain.names import ASIDE
 from recruiter.domain.schedule.scheduler import Plan
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import Superseded
@@ -69,7 +69,7 @@ InTransaction: TypeAlias = ClientSession
 _WRITE_CONFLICT = 112
 _PROBED_WITHIN = 1.0
 
-SUSPECTS = 100
+MAY_HAVE_STARTED = 100
 """So many jobs of a dead worker's list may have been started since its last heartbeat, near enough."""
 
 
@@ -263,7 +263,7 @@ class Transactions:
         if not entry.assigned:
             self._write(decide(entry, []), session)
             return entry
-        first = [*entry.running, *entry.assigned[:SUSPECTS]]
+        first = [*entry.running, *entry.assigned[:MAY_HAVE_STARTED]]
         query = {
             "_id": {"$in": list(entry.assigned)},
             "$or": [{"_id": {"$in": first}}, {"started_by": entry.worker}, {"locked_by": entry.worker}],
@@ -458,16 +458,29 @@ class Transactions:
 
 
 def _updates(job: Rescheduled) -> list[UpdateOne]:
-    """Of which at most one matches. A job that waits for a signal is due at once if that has come meanwhile. One that
-    was cancelled meanwhile must not come back to a lane, nor a step whose flow was paused: the leader releases it."""
+    """Of which at most one matches. A job that waits for a signal is due immediately if that has come meanwhile. A job
+    that was cancelled meanwhile must not come back to a lane, nor a step whose flow was paused: the leader releases it.
+    """
+    forms: list[tuple[Rescheduled, Document]] = [(job, {})]
+    if job.signal is not None:
+        come = signalled(*job.signal)
+        now = replace(job, fields={**job.fields, "scheduled_at": job.fields["waits_for"]["since"], "postponed": False})
+        forms = [(now, come), (job, {"$nor": [come]})]
     if "lane" in job.fields:
-        stays = replace(job, fields={name: value for name, value in job.fields.items() if name != "lane"})
-        return [_update(job, {"lane": {"$nin": list(ASIDE)}}), _update(stays, {"lane": BLOCKED_LANE})]
-    if job.signal is None:
-        return [_update(job, {})]
-    come = signalled(*job.signal)
-    now = replace(job, fields={**job.fields, "scheduled_at": job.fields["waits_for"]["since"], "postponed": False})
-    return [_update(now, come), _update(job, {"$nor": [come]})]
+        aside = {"$in": list(ASIDE)}
+        forms = [
+            each
+            for form, condition in forms
+            for each in (
+                (form, {**condition, "lane": {"$not": aside}}),
+                (replace(form, fields=_without_lane(form.fields)), {**condition, "lane": aside}),
+            )
+        ]
+    return [_update(form, condition) for form, condition in forms]
+
+
+def _without_lane(fields: Mapping[str, Any]) -> Document:
+    return {name: value for name, value in fields.items() if name != "lane"}
 
 
 def _update(job: Rescheduled, condition: Document) -> UpdateOne:

@@ -57,12 +57,11 @@ def _queue(kind: Kind, backlog: Backlog, of: Mapping[JobId, Lane], silent: set[J
     """Of one kind. Steps of flows may run while they are among the blocked ones: these are not in the backlog."""
     held = {id: of_it for id, of_it in of.items() if of_it[:2] == kind}
     running = [of_it for id, of_it in held.items() if id not in silent]
-    died = backlog.suspects - sum(1 for of_it in running if of_it.alone)
     return Queue(
         queued=max(0, backlog.due - len(held.keys() - blocked)),
         postponed=backlog.postponed,
         running=len(running),
-        zombies=max(0, died) + len(held) - len(running),
+        zombies=len(held) - len(running),
     )
 
 

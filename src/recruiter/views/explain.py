@@ -166,7 +166,7 @@ def _ended(ended: ArchivedJob) -> str:
             return f"{told}. Recover the step that failed first to resume the flow, or all that failed: {all_failed}"
         case Why.MALFORMED:
             return f"was set aside {at}: {ended.reason or 'it cannot be a job'}"
-    said_already = ended.why == Why.CRASHED_TOO_MANY_TIMES
+    said_already = ended.why in (Why.CRASHED_TOO_MANY_TIMES, Why.WORKER_DIED_TOO_MANY_TIMES)
     reason = f" ({ended.reason})" if ended.reason and not said_already else ""
     return f"failed {at}, {_no_more(ended)}{reason}: {error or 'no error was kept'}"
 
@@ -195,6 +195,8 @@ def _no_more(ended: ArchivedJob) -> str:
             return f"after {attempts}; its retry policy decided so"
         case Why.CRASHED_TOO_MANY_TIMES:
             return f"after its process died {plural(ended.crashes, 'time')} while it ran"
+        case Why.WORKER_DIED_TOO_MANY_TIMES:
+            return f"after its whole worker died {plural(ended.worker_deaths, 'time')} while it ran"
         case Why.POLICY_FAILED:
             return f"after {attempts}; its retry policy could not decide"
     return f"after {attempts}, {ended.why!r}"

@@ -162,6 +162,7 @@ class JobView:
     retry: str | None
     attempts: int
     crashes: int
+    worker_deaths: int
     snoozes: int
     conflicts: int
     created_at: datetime

@@ -54,6 +54,7 @@ _AS_STORED = (
         "at_most_once",
         "attempts",
         "crashes",
+        "worker_deaths",
     ),
     *("snoozes", "conflicts", "created_at", "locked_by", "locked_at", "stage", "progress", "log_cut", "expires_at"),
 )

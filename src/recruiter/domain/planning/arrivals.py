@@ -69,9 +69,7 @@ class Vacancies:
     """
 
     def __init__(self, roster: Sequence[Registration]) -> None:
-        self._workers = [
-            worker for opening in openings(roster) for worker in opening.workers if not _runs_alone(worker)
-        ]
+        self._workers = [worker for opening in openings(roster) for worker in opening.workers]
         self._given: Counter[str] = Counter()
 
     def offers(self, jobs: Sequence[Arrival]) -> Mapping[str, Offer] | None:
@@ -94,8 +92,3 @@ class Vacancies:
 def is_free(lane: str, meter: Meter) -> bool:
     """Whether jobs of this lane may run wherever a worker serves them: nothing has to be counted."""
     return not meter.counts(Lane.parse(lane))
-
-
-def _runs_alone(worker: Registration) -> bool:
-    """Whether it may hold a job that must run alone."""
-    return any(Lane.parse(lane).alone for _, lane in worker.metered)

@@ -90,10 +90,8 @@ class WorkerRoom:
     number: int
     free: int
     holds: int
-    alone: bool = False
-    """It runs something alone."""
-    alone_with: JobId | None = None
-    """The job that runs alone here."""
+    isolated: bool = False
+    """It holds an isolated job, and takes no other."""
     kept: int = 0
     keeper: JobId | None = None
     queued: bool = False
@@ -105,14 +103,9 @@ class WorkerRoom:
     """How much of it can be given: free slots that are not kept, of all slots."""
 
     @property
-    def empty(self) -> bool:
-        """Whether a job could run alone here."""
-        return self.holds == 0 and self.free > 0 and self.kept == 0
-
-    @property
     def open(self) -> bool:
         """Whether a job may wait in its buffer."""
-        return self.spare > 0 and not (self.queued or self.kept or self.drained or self.alone)
+        return self.spare > 0 and not (self.queued or self.kept or self.drained)
 
     def measure(self) -> None:
         self.share = max(0, self.free - self.kept) / self.place.slots if self.place.slots > 0 else 0.0
@@ -122,9 +115,6 @@ class WorkerRoom:
     def wait_for_room(self, needed: Amounts, before: Spot) -> tuple[bool, float, str, float, int]:
         to_free = self.host.lacks(needed) + (not self.share)
         return self.host.name != before.host, to_free, self.host.name, -self.share, self.number
-
-    def wait_alone(self, needed: Amounts, before: Spot) -> tuple[bool, float, int]:
-        return self.place.worker != before.worker, self.host.lacks(needed) + self.holds, self.number
 
     def wait_for_slot(self, before: Spot) -> tuple[bool, int, int]:
         return self.place.worker != before.worker, self.holds - self.place.slots + self.kept, self.number
@@ -180,16 +170,11 @@ def largest_of(amounts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def freest(rooms: Iterable[WorkerRoom]) -> WorkerRoom | None:
     """The one with the largest share of its slots to give."""
-    room = max(rooms, key=_share)
-    return room if room.share > 0 else None
+    room = max(rooms, key=_share, default=None)
+    return room if room is not None and room.share > 0 else None
 
 
 def roomiest(rooms: Iterable[WorkerRoom]) -> WorkerRoom | None:
     """The one whose buffer takes most, where nothing comes first: neither a job that is prefetched as ever, nor one for
     which a slot is kept."""
     return max((room for room in rooms if room.open), key=_spare, default=None)
-
-
-def smallest_empty(rooms: Iterable[WorkerRoom]) -> WorkerRoom | None:
-    """The one where least is lost while a job runs alone."""
-    return min((room for room in rooms if room.empty), key=lambda room: (room.place.slots, room.number), default=None)

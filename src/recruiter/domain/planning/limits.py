@@ -364,13 +364,13 @@ class Meter:
         return any(self._of(lane))
 
     def counts(self, lane: Lane) -> bool:
-        """Whether its jobs have to be planned one by one: they need something, run alone, or are under a limit."""
-        return bool(lane.needs) or lane.alone or lane.key is not None or self.meters(lane)
+        """Whether its jobs have to be planned one by one: they need something, are isolated, or are under a limit."""
+        return bool(lane.needs) or lane.isolated or lane.key is not None or self.meters(lane)
 
     def prefetchable(self, lane: Lane) -> bool:
         """Whether its jobs may wait in the buffer of a worker: they need nothing there, and it does not matter to the
         moment when they start. A rate counts them when they are given, and they have to start then."""
-        return not lane.needs and not lane.alone and all(counter.limit.rate is None for counter in self._of(lane)[0])
+        return not lane.needs and all(counter.limit.rate is None for counter in self._of(lane)[0])
 
     def take(self, lane: Lane, id: JobId) -> None:
         """A worker holds this job."""

@@ -45,11 +45,10 @@ does; so each gets its turn.
 What is *not* promised: a job under two limits, each of which is free only while the other one is full, has no turn that
 it could be sure of. To keep one limit for it while it waits for another would let a full task hold up its whole group.
 
-## Alone
+## Isolated
 
-A job that may have killed its worker runs on a worker that holds nothing else, and nothing else is given to that worker
-meanwhile. If no worker is empty, it reserves the one that holds least, which is given nothing until it is empty; one
-worker at a time in the whole fleet, so that a flood of suspects does not stop the fleet.
+A job whose workers died repeatedly may be the cause. It runs beside ordinary jobs, but never on a worker that holds
+another such job: so after the next death it is the only one that is counted further.
 
 ## Buffers
 
@@ -58,8 +57,8 @@ and no rate is to be kept: it counts against its limits from then on. So jobs wi
 as the limit has room, and in their order: not before one that can be prefetched and comes first.
 
 The others take free slots only, and a buffer that is always full would never leave one to them. So a plan names the
-workers that are to be given nothing beyond it (`drained`): those that run something alone, and those where a job waits
-for nothing but a slot. There the buffer empties, which takes a moment, and then the slot is free. It is not done
+workers that are to be given nothing beyond it (`drained`): those where a job waits for nothing but a slot. There the
+buffer empties, which takes a moment, and then the slot is free. It is not done
 
 - for a job that comes after one that can be prefetched: that one goes first, by way of the buffer. Else one job with a
   rate behind thousands of ordinary ones would take the buffer from all of them;
@@ -74,7 +73,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import attrgetter
 from types import MappingProxyType
-from typing import NamedTuple
 
 from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
@@ -89,12 +87,11 @@ from recruiter.domain.planning.hosts import (
     hosts_of,
     largest_of,
     roomiest,
-    smallest_empty,
     within,
 )
 from recruiter.domain.planning.limits import KeptFor, Limit, Meter, Reason, Start
 from recruiter.domain.planning.needs import Needs
-from recruiter.domain.planning.reasons import HostsBusy, JobAlone, NeverFits, NoWorker, SlotsBusy, WaitsAlone
+from recruiter.domain.planning.reasons import HostsBusy, IsolatedBusy, NeverFits, NoWorker, SlotsBusy
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +111,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class AssignedJob:
-    """A job that a worker holds and that counts: it has needs, runs alone, or is under a limit."""
+    """A job that a worker holds and that counts: it has needs, is isolated, or is under a limit."""
 
     id: JobId
     worker: str
@@ -193,12 +190,14 @@ class _Kind:
     crowded: bool = False
     """One has found no room."""
 
+    @property
+    def rooms(self) -> list[WorkerRoom]:
+        """The workers that serve it and may take it."""
+        return self.open_to(self.serving.rooms)
 
-class _Emptied(NamedTuple):
-    """The worker that is being emptied, and the lane of the job that waits for that."""
-
-    lane: Lane
-    worker: str
+    def open_to(self, rooms: list[WorkerRoom]) -> list[WorkerRoom]:
+        """Those of these workers that may take it: two isolated jobs never share a worker."""
+        return [room for room in rooms if not room.isolated] if self.lane.isolated else rooms
 
 
 class _Plan:
@@ -233,7 +232,6 @@ class _Plan:
         self._kinds: dict[Lane, _Kind] = {}
         self._seen: set[JobId] = {job.id for job in held}
         self._shut: set[Lane] = set()
-        self._emptied: _Emptied | None = None
         self._hands: dict[str, list[JobId]] = {}
         self._waiting: dict[Lane, tuple[_Why, int]] = {}
         self._reserved: dict[JobId, Spot] = {}
@@ -245,8 +243,8 @@ class _Plan:
             host, room = self._hosts.get(job.host), rooms.get(job.worker)
             if host is not None:
                 host.spend(self._needed(job.lane))
-            if room is not None and job.lane.alone:
-                room.free, room.alone, room.alone_with = 0, True, job.id
+            if room is not None and job.lane.isolated:
+                room.isolated = True
         for room in self._rooms:
             room.measure()
 
@@ -293,7 +291,7 @@ class _Plan:
     def result(self) -> Packing:
         waiting = _Waiting(self._waiting, list(self._reserved))
         kept = {room.place.worker: room.kept for room in self._rooms if room.kept}
-        drained = frozenset(room.place.worker for room in self._rooms if room.drained or room.alone)
+        drained = frozenset(room.place.worker for room in self._rooms if room.drained)
         return Packing(self._hands, waiting, self._reserved, kept, drained, self._meter.logs())
 
     def _find(self, kind: _Kind) -> WorkerRoom | None:
@@ -301,13 +299,12 @@ class _Plan:
         serving, needed = kind.serving, kind.needed
         if not serving.open or not within(needed, self._most) or not self._meter.suffices(kind.lane):
             return None
-        choose = smallest_empty if kind.lane.alone else freest
         if not needed:
-            return choose(serving.rooms)
+            return freest(kind.rooms)
         for host in self._by_hole:
             rooms = serving.open.get(host.name)
             if rooms is not None and within(needed, host.usable):
-                room = choose(rooms)
+                room = freest(kind.open_to(rooms))
                 if room is not None:
                     return room
                 if freest(rooms) is None:
@@ -317,23 +314,23 @@ class _Plan:
 
     def _find_buffer(self, lane: Lane, kind: _Kind) -> WorkerRoom | None:
         """The room to give it where it waits for its turn. What nothing limits is dealt when the plan is made."""
-        if lane.key is None and not self._meter.meters(lane):
+        if lane.key is None and not lane.isolated and not self._meter.meters(lane):
             return None
-        return roomiest(kind.serving.rooms) if self._meter.prefetchable(lane) else None
+        return roomiest(kind.rooms) if self._meter.prefetchable(lane) else None
 
     def _buffer(self, candidate: Candidate, room: WorkerRoom) -> None:
         self._hands.setdefault(room.place.worker, []).append(candidate.id)
         self._meter.start(candidate.lane, candidate.id)
         room.spare -= 1
         room.holds += 1
+        room.isolated |= candidate.lane.isolated
 
     def _give(self, candidate: Candidate, kind: _Kind, room: WorkerRoom) -> None:
         self._hands.setdefault(room.place.worker, []).append(candidate.id)
         self._meter.start(candidate.lane, candidate.id)
         room.free -= 1
         room.holds += 1
-        if kind.lane.alone:
-            room.free, room.alone, room.alone_with = 0, True, candidate.id
+        room.isolated |= kind.lane.isolated
         room.measure()
         if kind.needed:
             room.host.spend(kind.needed)
@@ -344,8 +341,8 @@ class _Plan:
     def _reserve(self, candidate: Candidate, kind: _Kind) -> bool:
         """Keeps room for a job that found none. False if that would help no job: see above."""
         lane = candidate.lane
-        if not lane.needs and not lane.alone and not self._meter.meters(lane):
-            for each in kind.serving.rooms:
+        if not lane.needs and not self._meter.meters(lane):
+            for each in kind.rooms:
                 each.queued = True
             return False  # it can be prefetched
         room = self._spot(candidate, kind) if self._meter.keepable(lane) else None
@@ -353,15 +350,13 @@ class _Plan:
             return False
         if not room.queued and room.host.lacks(kind.needed) == 0 and self._meter.suffices(lane):
             room.drained = True  # nothing is lacking but the slot
-        if lane.needs or lane.alone:  # a job that waits only for a slot keeps nothing else
+        if lane.needs:  # a job that waits only for a slot keeps nothing else
             self._meter.keep(lane, candidate.id)
         if kind.needed:
             room.host.keeper = candidate.id
             room.host.keep(kind.needed)
             self._shrink(room.host, kind)
-        if lane.alone:
-            self._emptied = _Emptied(lane, room.place.worker)
-        room.kept = room.place.slots if lane.alone else room.kept + 1
+        room.kept += 1
         room.keeper = candidate.id if room.keeper is None else room.keeper
         room.measure()
         self._reserved[candidate.id] = Spot(room.place.worker, room.host.name)
@@ -369,20 +364,15 @@ class _Plan:
 
     def _spot(self, candidate: Candidate, kind: _Kind) -> WorkerRoom | None:
         """Where it should wait: where it waited before, or else where it will have to wait least."""
-        lane, needed, rooms = candidate.lane, kind.needed, kind.serving.rooms
-        if lane.alone and self._emptied is not None:
-            return None
+        needed, rooms = kind.needed, kind.rooms
         if needed:
             hosts = kind.serving.reservable = [host for host in kind.serving.reservable if host.keeper is None]
             fitting = {host.name for host in hosts if host.holds(needed)}
             rooms = [room for room in rooms if room.host.name in fitting] if fitting else []
         before = self._remembered.get(candidate.id, _NOWHERE)
-        if lane.alone:
-            rooms = [room for room in rooms if not room.kept]
-            return min(rooms, key=lambda room: room.wait_alone(needed, before), default=None)
         if needed:
             return min(rooms, key=lambda room: room.wait_for_room(needed, before), default=None)
-        rooms = [room for room in rooms if room.kept < room.place.slots and not room.alone]
+        rooms = [room for room in rooms if room.kept < room.place.slots]
         return min(rooms, key=lambda room: room.wait_for_slot(before), default=None)
 
     # -- why it waits, asked when the plan is made ---------------------------------------------------------------
@@ -405,13 +395,11 @@ class _Plan:
         roomy = [room for room in kind.serving.rooms if room.host.lacks(kind.needed) == 0]
         if not roomy:
             return _lacking(kind)
-        room = next((room for room in roomy if room.free > 0 and not (lane.alone and room.holds)), None)
-        if room is None and lane.alone:
-            return WaitsAlone(self._emptied.worker if self._emptied and self._emptied.lane == lane else None)
+        roomy = kind.open_to(roomy)
+        if not roomy:
+            return IsolatedBusy(len(kind.serving.rooms))
+        room = next((room for room in roomy if room.free > 0), None)
         if room is None:
-            shut = next((room for room in roomy if room.alone and room.holds < room.place.slots), None)
-            if shut is not None and shut.alone_with is not None:
-                return JobAlone(shut.alone_with, shut.place.worker)
             return SlotsBusy(len(kind.serving.rooms))
         if room.host.keeper is not None and room.host.keeper in first and not within(kind.needed, room.host.usable):
             return KeptFor(f"room on host {room.host.name}", room.host.keeper)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from recruiter.domain.job import JobId
-from recruiter.domain.names import id_told
 from recruiter.domain.planning.limits import Reason
 from recruiter.domain.planning.needs import Needs, said
 
@@ -72,24 +70,11 @@ class NeverFits(Reason):
 
 
 @dataclass(frozen=True, slots=True)
-class WaitsAlone(Reason):
-    worker: str | None
-    """The worker that is given nothing until it is empty; None while that is done for another such job."""
+class IsolatedBusy(Reason):
+    """Each worker that could run an isolated job holds another isolated job."""
+
+    workers: int
 
     def __str__(self) -> str:
-        where = "a worker is empty" if self.worker is None else f"worker {self.worker} is empty"
-        return f"runs alone, because it may have killed its worker: it waits until {where}"
-
-
-@dataclass(frozen=True, slots=True)
-class JobAlone(Reason):
-    """Slots are free where it could run, and a suspect runs alone there."""
-
-    job: JobId
-    worker: str
-
-    def __str__(self) -> str:
-        return (
-            f"waits until job {id_told(self.job)}, which may have killed its worker, has ended: it runs alone on "
-            f"worker {self.worker}"
-        )
+        where = "the one worker that serves it holds" if self.workers == 1 else "all workers that serve it hold"
+        return f"its worker died repeatedly, and {where} another such job; two of them never share a worker"

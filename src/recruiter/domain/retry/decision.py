@@ -34,6 +34,9 @@ MAX_CRASHES = 3
 """How often one job may take its process down with it, unless it says otherwise; then it is set aside, whatever its
 policy says."""
 MOST_CRASHES = 1_000_000
+MAX_WORKER_DEATHS = 5
+"""How often the whole worker may die under one job; then the job is set aside. Counted apart from crashes: mostly the
+machine is the cause."""
 
 _EARLIEST = datetime(1, 1, 2, tzinfo=UTC)
 LATEST = datetime(9999, 1, 1, tzinfo=UTC)

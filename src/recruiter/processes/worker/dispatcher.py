@@ -37,7 +37,7 @@ from recruiter.processes.worker.child_handle import STUCK, Answer, ChildHandle, 
 from recruiter.processes.worker.child_pool import ChildPool, Spawn
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, JobOutcome, crashed, interrupted
 from recruiter.processes.worker.job_events import JobEvents
-from recruiter.processes.worker.overruns import ByForce, Overruns, Reason
+from recruiter.processes.worker.overruns import ByForce, HeldUp, Overruns, Reason
 from recruiter.settings import Settings
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode
@@ -395,7 +395,10 @@ class Dispatcher:
             if isinstance(reason, ByForce):
                 self._events.emit("job.ended_by_force", **job.facts(self._held_jobs.worker), error=str(reason.error))
             outcome = reason.outcome(document, self._policies, end)
-            self._job_events.ended(job, outcome, self._held_jobs.worker)
+            if isinstance(reason, HeldUp) and isinstance(outcome, outcomes.Rescheduled):
+                self._events.emit("job.interrupted", **job.facts(self._held_jobs.worker), why=reason.why)
+            else:
+                self._job_events.ended(job, outcome, self._held_jobs.worker)
             return outcome
         except Exception as error:
             problem = f"its process was ended, and it cannot be read: {error}"

@@ -51,8 +51,6 @@ class JobEvents:
         if outcome.snoozes is not None:
             next_at, reason = outcome.fields["scheduled_at"], outcome.fields["snoozed"]
             self._events.emit("job.snoozed", **about, next=next_at, reason=reason)
-        elif failure is None and outcome.fields.get("suspect"):
-            self._events.emit("job.suspected", **about)
         elif failure is None:
             self._events.emit("job.misplaced", **about)
         else:

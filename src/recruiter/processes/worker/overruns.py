@@ -5,7 +5,7 @@ here; and those that use more memory than they may, which cannot be told to anyb
 
 Where several jobs share a child, one that blocks the event loop, or holds the interpreter in C code, keeps the others
 from being told. They are not to blame: the one that holds them up is (`_holder`). If nobody can say which one that is,
-all that ran there become suspects, which run alone from then on; so nothing goes on for ever uncounted.
+each of them counts it like the death of a whole worker, which is bounded, and keeps them apart.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from recruiter.domain.job import Execution
 from recruiter.domain.policy_registry import PolicyRegistry
@@ -65,17 +66,19 @@ class Cancelled:
 
 
 @dataclass(frozen=True)
-class Suspected:
-    """It may be the one that held up the others, or one of those: it runs alone from now on."""
+class HeldUp:
+    """A job of its process held up the others, and nobody knows which: it counts as if its whole worker had died."""
+
+    why: str = "a job of its process held up the others, and it is not known which"
 
     def outcome(self, document: Document, policies: PolicyRegistry, end: Ended) -> outcomes.Outcome | None:
+        facts: dict[str, Any] = {"worker": end.worker, "started_at": end.since, "at": end.at, "message": self.why}
         if document.get("at_most_once"):
-            how = "its process was ended because a job there held up the others"
-            return outcomes.crashed(document, policies, worker=end.worker, started_at=end.since, at=end.at, message=how)
-        return outcomes.suspected(document)
+            return outcomes.crashed(document, policies, **facts)
+        return outcomes.worker_died(document, **facts)
 
 
-Reason = ByForce | Cancelled | Suspected
+Reason = ByForce | Cancelled | HeldUp
 
 
 Overruns = dict[int, Reason]
@@ -114,7 +117,7 @@ def _blame(child: ChildHandle, late: list[int], now: float, state: ThreadState) 
         told = "it held up the other jobs of its process until the time of one of them was over, and was ended"
         overruns.setdefault(holder, ByForce(JobBlockedOthers(told)))
     elif not overruns:
-        overruns = dict.fromkeys(running, Suspected())
+        overruns = dict.fromkeys(running, HeldUp())
     return overruns
 
 

@@ -28,7 +28,9 @@ FAILED, KEPT = "failed", "kept_failed"
 BY_FLOW, BY_DEPENDENCY = "step_by_outcome", "step_by_dependency"
 NO_STEP: Document = {"flow.id": None}
 """Jobs that are no steps of flows."""
-_SET_ASIDE = {"why": {"$in": [Why.MALFORMED.value, Why.CRASHED_TOO_MANY_TIMES.value]}}
+_SET_ASIDE = {
+    "why": {"$in": [Why.MALFORMED.value, Why.CRASHED_TOO_MANY_TIMES.value, Why.WORKER_DIED_TOO_MANY_TIMES.value]}
+}
 _END = (("archived_at", ASCENDING), ("_id", ASCENDING))
 _TEXT: Document = {"$gt": ""}
 _LONGEST = 1e10

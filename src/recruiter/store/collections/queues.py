@@ -3,7 +3,7 @@
 When very many jobs wait, the cleaner counts them now and then and keeps the answer for every reader
 (`steps/clean.py`), so that an open screen, or ten of them, do not keep the database busy.
 
-    statistics:  _id: {queues: "waiting"}, at, next_at, until, kinds: [{group, task, due, postponed, suspects}]
+    statistics:  _id: {queues: "waiting"}, at, next_at, until, kinds: [{group, task, due, postponed}]
                  _id: {depth: hour}, due, running, slots,
                       minutes: {"05": {due, running, slots, groups: [{group, jobs}]}}
 
@@ -65,10 +65,9 @@ class Queues:
         """The jobs of all groups and tasks or of this, those that are due by then and those that are not."""
         backlogs: dict[Kind, Backlog] = {}
         for lane, jobs, postponed in self._scheduled.waiting_by_lane(at):
-            parts = Lane.parse(lane)
-            kind = parts[:2]
+            kind = Lane.parse(lane)[:2]
             if lane not in ASIDE and group in (None, kind[0]) and task in (None, kind[1]):
-                more = Backlog(jobs - postponed, postponed, jobs if parts.alone else 0)
+                more = Backlog(jobs - postponed, postponed)
                 backlogs[kind] = backlogs.get(kind, Backlog()) + more
         return Backlogs(backlogs)
 
@@ -146,5 +145,5 @@ def _backlogs(document: Document) -> Backlogs:
 
 def _backlog(place: str, value: Any) -> tuple[Kind, Backlog]:
     each = field.mapping({place: value}, place)
-    counts = (field.whole(each, name) for name in ("due", "postponed", "suspects"))
+    counts = (field.whole(each, name) for name in ("due", "postponed"))
     return (field.text(each, "group"), field.text(each, "task")), Backlog(*counts)

@@ -146,7 +146,7 @@ _KEYS_A_LANE = 200
 """To look into a lane takes about as long as to walk past so many jobs."""
 _PLANNED = {"_id": 1, "priority": 1, "scheduled_at": 1, "lane": 1}
 _RANKED = {"_id": 1, "priority": 1, "scheduled_at": 1}
-_OF_LANE = dict.fromkeys(("lane", "group", "task", "key", "suspect", "proc", "mem", "resources"), 1)
+_OF_LANE = dict.fromkeys(("lane", "group", "task", "key", "worker_deaths", "proc", "mem", "resources"), 1)
 
 DUPLICATE_KEY = 11000
 _MARKED_WITHIN = 5.0
