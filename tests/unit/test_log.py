@@ -60,7 +60,7 @@ def lines() -> Lines:
     return lines
 
 
-RETIRED = Event("worker.retired", {"worker": "w1", "released": 3, "crashed": [7]})
+RETIRED = Event("worker.retired", {"worker": "w1", "released": 3, "ran": [7]})
 
 
 class TestText:
@@ -172,7 +172,7 @@ class TestJson:
             "event": "worker.retired",
             "worker": "w1",
             "released": 3,
-            "crashed": [7],
+            "ran": [7],
         }
 
     def test_what_json_does_not_know_becomes_text(self, lines: Lines) -> None:
@@ -262,14 +262,12 @@ def test_the_watcher_of_files_is_heard_when_it_warns(lines: Lines) -> None:
     ("event", "told"),
     [
         (
-            Event(
-                "worker.retired", {"worker": "w1", "released": 0, "crashed": (ObjectId("6afc22a57867cebf4db5d1b1"),)}
-            ),
+            Event("worker.retired", {"worker": "w1", "released": 0, "ran": (ObjectId("6afc22a57867cebf4db5d1b1"),)}),
             "worker w1 was silent and was retired; 0 jobs released; "
             "jobs that ran at its last heartbeat: 6afc22a57867cebf4db5d1b1",
         ),
         (
-            Event("worker.retired", {"worker": "w1", "released": 2, "crashed": ()}),
+            Event("worker.retired", {"worker": "w1", "released": 2, "ran": ()}),
             "worker w1 was silent and was retired; 2 jobs released; jobs that ran at its last heartbeat: none",
         ),
         (

@@ -417,6 +417,7 @@ def test_every_word_of_why() -> None:
     assert {why.value for why in Why} == {
         *words.split(),
         "crashed-too-many-times",
+        "worker-died-too-many-times",
         "malformed",
         "policy-failed",
         "dependency-failed",
