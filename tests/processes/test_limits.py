@@ -19,6 +19,7 @@ APPLICATION = str(Path(limited.__file__))
 HOSTS = {"small": (2, "proc=2,mem=2000"), "medium": (4, "proc=4,mem=4000"), "large": (6, "proc=8,mem=8000")}
 LIMITS = {"a": 3, "b": 5}
 FLEET_MEMORY = 11_000
+GIB = 2**30
 
 
 @pytest.fixture(autouse=True)
@@ -76,9 +77,9 @@ def test_random_jobs_never_cross_a_limit(start: Starter, store: Store) -> None:
             amount = change * run.get(resource, 0)
             running[f"{host}/{resource}"] += amount
             running[resource] += amount
-            assert running[f"{host}/{resource}"] <= float(capacity[host][resource])
+            assert running[f"{host}/{resource}"] <= float(capacity[host][resource]) * (GIB if resource == "mem" else 1)
         assert all(running[task] <= limit for task, limit in LIMITS.items())
-        assert running["mem"] <= FLEET_MEMORY
+        assert running["mem"] <= FLEET_MEMORY * GIB
     assert {run["attempts"] for run in store.archived.collection.find()} == {1}
 
 

@@ -52,7 +52,7 @@ def test_watch_takes_them_as_they_come(recruiter: Recruiter, needs_proc: list[in
 def test_what_the_settings_say_counts(
     recruiter: Recruiter, needs_proc: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RECRUITER_RESOURCES", "proc=1,mem=1KiB")
+    monkeypatch.setenv("RECRUITER_RESOURCES", "proc=0.5,mem=1MiB")
 
     assert recruiter.run("needs_proc", wait="1s") is None
     assert needs_proc == []

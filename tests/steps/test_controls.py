@@ -23,6 +23,7 @@ from recruiter.views.explain import explain
 from tests.samples import NOW, a_job, insert, on_the_roster, running
 
 DUE = NOW - timedelta(minutes=1)
+GIB = 2**30
 
 
 class Fleet:
@@ -211,7 +212,7 @@ class TestResources:
         fleet.round()
         assert len(fleet.held()) == 2
         report = {(use.host, use.resource): (use.limit, use.used, use.available) for use in fleet.controls.resources()}
-        assert report == {("w1", "proc"): (8, 6, 2), ("w1", "mem"): (8000, 2000, 6000)}
+        assert report == {("w1", "proc"): (8, 6, 2), ("w1", "mem"): (8000 * GIB, 2000 * GIB, 6000 * GIB)}
         fleet.finish(fleet.held()[0])
         fleet.round()
         assert len(fleet.held()) == 2
@@ -396,7 +397,7 @@ class TestExplain:
     def test_what_no_host_has(self, fleet: Fleet) -> None:
 
         fleet.worker(slots=1)
-        (job,) = fleet.jobs(1, needs=Needs.of(mem="16GB"))
+        (job,) = fleet.jobs(1, needs=Needs.of(mem="16PB"))
         assert "no host that serves it has more than" in fleet.why(job)
 
     def test_held_and_running(self, fleet: Fleet) -> None:

@@ -72,10 +72,13 @@ class TestAmounts:
     @pytest.mark.parametrize(
         ("text", "size"),
         [
-            ("512", 512),
-            ("512b", 512),
-            ("2kB", 2_000),
-            ("2KiB", 2_048),
+            ("4", 4 * GIB),
+            ("0.5", GIB // 2),
+            ("1048575", 1_048_575 * GIB),
+            ("1048576", 2**20),
+            ("4294967296b", 4 * GIB),
+            ("2000kB", 2_000_000),
+            ("2048KiB", 2 * 2**20),
             ("2MB", 2_000_000),
             ("2MiB", 2 * 2**20),
             ("2GB", 2_000_000_000),
@@ -85,13 +88,24 @@ class TestAmounts:
             ("2Gi", 2 * GIB),
             (" 1.5 TB ", 1_500_000_000_000),
             ("1.1GB", 1_100_000_000),
-            ("0.5b", 1),
+            ("2000000.5b", 2_000_001),
             ("1EiB", LARGEST),
         ],
     )
     def test_memory(self, text: str, size: int) -> None:
+        """A plain number below 1,048,576 is in GiB, a larger one in bytes."""
         assert Needs.of(mem=text) == Needs.of(mem=size)
         assert Needs.of(mem=text).amounts() == {"mem": size}
+
+    @pytest.mark.parametrize("amount", ["1b", "512KB", "1MB"])
+    def test_less_than_1_mib_of_memory_counts_as_1_mib(self, amount: str) -> None:
+        needs = Needs.of(mem=amount)
+        assert needs.amounts() == {"mem": 2**20}
+        assert Needs.parse(str(needs)) == needs
+
+    @pytest.mark.parametrize("number", [4, 4.0, 0.25, 1_048_575])
+    def test_a_small_plain_number_of_memory_is_in_gib(self, number: float) -> None:
+        assert Needs.of(mem=number) == Needs.of(mem=f"{number}GiB")
 
     @pytest.mark.parametrize("text", ["2XB", "GB", "2 G B", "2iB", "2bit", "1.GB", ".5GB", "2GBB", "2EiB", "٢GB"])
     def test_not_memory(self, text: str) -> None:

@@ -19,6 +19,8 @@ from recruiter.domain.planning.reasons import HostsBusy, IsolatedBusy, NeverFits
 from tests.samples import NOW
 
 SECOND = timedelta(seconds=1)
+GIB = 2**30 * 1000
+"""In thousandths of a byte, as amounts are counted."""
 
 
 def job(id: JobId, lane: str = "g/t", priority: float = 0) -> Candidate:
@@ -170,10 +172,10 @@ class TestResources:
         assert packing.hands == {"b": [3]}
         assert packing.reserved == {}
         assert str(why(packing, "g/t/mem=40")) == (
-            "needs 40 bytes of mem, and no host that serves it has more than 30 bytes"
+            "needs 40 GiB of mem, and no host that serves it has more than 30 GiB"
         )
         assert str(why(packing, "g/t/mem=20,proc=4")) == (
-            "needs 20 bytes of mem and 4 of proc, and no single host that serves it has all of that"
+            "needs 20 GiB of mem and 4 of proc, and no single host that serves it has all of that"
         )
 
     def test_a_host_that_does_not_serve_it_does_not_count(self) -> None:
@@ -181,7 +183,7 @@ class TestResources:
 
         packing = plan([job(1, "g/t/mem=4")], places, {"host of b": "mem=9"})
 
-        assert why(packing, "g/t/mem=4") == NeverFits(Needs.of(mem=4), "mem", 4000, 0)
+        assert why(packing, "g/t/mem=4") == NeverFits(Needs.of(mem=4), "mem", 4 * GIB, 0)
 
 
 class TestLimits:
@@ -229,13 +231,13 @@ class TestLimits:
         packing = plan(jobs(9, "g/t/mem=30"), [place("a"), place("b")], "mem=100", limits=[Limit("resource:mem", 100)])
 
         assert sum(map(len, packing.hands.values())) == 3
-        assert why(packing, "g/t/mem=30") == FleetBusy("mem", 30_000, 10_000, 100_000)
+        assert why(packing, "g/t/mem=30") == FleetBusy("mem", 30 * GIB, 10 * GIB, 100 * GIB)
 
     def test_more_than_the_fleet_may_ever_use(self) -> None:
         packing = plan(jobs(1, "g/t/mem=30"), [place()], "mem=100", limits=[Limit("resource:mem", 20)])
 
-        assert why(packing, "g/t/mem=30") == NeverFits(Needs.of(mem=30), "mem", 30_000, 20_000, fleet=True)
-        assert "the whole fleet may use 20 bytes" in str(why(packing, "g/t/mem=30"))
+        assert why(packing, "g/t/mem=30") == NeverFits(Needs.of(mem=30), "mem", 30 * GIB, 20 * GIB, fleet=True)
+        assert "the whole fleet may use 20 GiB" in str(why(packing, "g/t/mem=30"))
 
     def test_a_licence_floats(self) -> None:
         """No host declares it; so many may use it, wherever they run."""
@@ -345,7 +347,7 @@ class TestReservation:
         packing = plan(candidates, places, "mem=100,proc=4", holding, [Limit("resource:mem", 100)])
 
         assert list(packing.hands.values()) == [[3]]
-        assert why(packing, "g/t/mem=60") == FleetBusy("mem", 60_000, 50_000, 100_000)
+        assert why(packing, "g/t/mem=60") == FleetBusy("mem", 60 * GIB, 50 * GIB, 100 * GIB)
         assert why(packing, "g/u/mem=20") == KeptFor("what is left of resource mem", 1)
         assert list(packing.reserved) == [1], "the second one could not run beside the first"
 
@@ -360,7 +362,7 @@ class TestReservation:
 
         assert list(packing.reserved) == [1, 2]
         assert packing.hands == {"c": [4]}
-        assert why(packing, "g/u/mem=100") == FleetBusy("mem", 100_000, 95_000, 213_000)
+        assert why(packing, "g/u/mem=100") == FleetBusy("mem", 100 * GIB, 95 * GIB, 213 * GIB)
 
     def test_its_place_within_a_limit_is_kept(self) -> None:
         """Else a small one of the same task takes it, and when there is room the large one is at its limit."""

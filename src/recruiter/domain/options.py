@@ -150,7 +150,10 @@ class HasOptions:
 
     def needing(self, **resources: AmountLike) -> Self:
         """What it takes while it runs: `.needing(proc=2, mem="4GiB", gpu=1)`. It waits for a host that has it free.
-        Raises InvalidJob."""
+
+        `proc` is a number of processors. `mem` is a text with its unit, or a number of GiB; a number of 1,048,576 or
+        more is in bytes. Raises InvalidJob.
+        """
         return self._changed(needs=resources)
 
     def limited_by(self, key: str) -> Self:

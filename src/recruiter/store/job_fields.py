@@ -394,7 +394,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
     JobField("expires_at", "expires_at", field.moment, None, foreign=_of(datetime), use=_U.OWN),
     JobField("keep_failed", "keep_failed", field.number, None, foreign=_check_seconds),
     JobField("proc", "needs", lambda document, _: needs_of(document), foreign=_of(int, float), use=_U.SUMMARY),
-    JobField("mem", "needs", lambda document, _: needs_of(document), foreign=_of(int, float), use=_U.SUMMARY),
+    JobField("mem", "needs", lambda document, _: needs_of(document), foreign=_of(int, float, str), use=_U.SUMMARY),
     JobField("resources", "needs", lambda document, _: needs_of(document), foreign=_of(dict), use=_U.SUMMARY),
     JobField("key", "limited_by", field.text, None, foreign=_check_name),
     JobField("retry_policy", "retry_policy", field.mapping, None, foreign=_of(dict)),

@@ -1,12 +1,16 @@
 """Needs and resources: the amounts of named resources that a job asks for, and that a host has.
 
-`proc` is a number of processors, `mem` a number of bytes; any other name (`gpu`, `licence:matlab`) means what the
-people who use it agree on. Amounts are kept as whole thousandths, so sums are exact: ten jobs of 0.1 processors fill
-one processor, and nothing is ever left over or missing because of rounding. Finer fractions are rounded to the nearest
-thousandth, but never to nothing.
+`proc` is a number of processors, `mem` an amount of memory, kept in bytes; any other name (`gpu`, `licence:matlab`)
+means what the people who use it agree on. Amounts are kept as whole thousandths, so sums are exact: ten jobs of 0.1
+processors fill one processor, and nothing is ever left over or missing because of rounding. Finer fractions are rounded
+to the nearest thousandth, but never to nothing.
 
 Memory may be written as text. `MB` is a million bytes and `MiB` is 1024 * 1024, as the standards say (and as pydantic's
 ByteSize reads them), in small or capital letters; `2G` is `2GB`, and `2Gi` is `2GiB`. Part of a byte counts as one.
+
+A plain number of memory is in GiB if it is below 1,048,576, as people write it (`mem: 4`), and in bytes otherwise, as
+documents have it. No job needs less than 1 MiB and no host has 1,048,576 GiB, so no number has two meanings. Less than
+1 MiB counts as 1 MiB: every amount of bytes can be read again.
 """
 
 from __future__ import annotations
@@ -27,10 +31,11 @@ MOST_RESOURCES = 16
 """So many kinds may one job need, or one host have: the needs of a job are part of an index key."""
 LARGEST = 2**60
 """An exbibyte, and more of anything than there is."""
+LEAST_MEMORY_BYTES = 2**20
 THOUSAND = 1000
 
 _NUMBER = re.compile(r"[0-9]{1,25}(?:\.[0-9]{1,25})?")
-_BYTES = re.compile(r"([0-9]{1,25}(?:\.[0-9]{1,25})?) ?(?:([kmgtpe])(i?))?b?", re.IGNORECASE)
+_BYTES = re.compile(r"([0-9]{1,25}(?:\.[0-9]{1,25})?) ?((?:([kmgtpe])(i?))?b?)", re.IGNORECASE)
 _PREFIXES = " kmgtpe"
 
 
@@ -117,13 +122,13 @@ def amount_of(resource: str, value: object) -> int:
         raise _refused(resource, value)
     if isinstance(value, float) and not math.isfinite(value):
         raise _refused(resource, value)
-    amount = _read(resource, value) if isinstance(value, str) else Fraction(value)
+    amount = _read(resource, value) if isinstance(value, str) else _unit(resource, Fraction(value))
     if amount < 0:
         raise InvalidJob(f"{resource} cannot be negative: {said_by(value, repr, 100)}")
     if amount > LARGEST:
         raise InvalidJob(f"{said_by(value, repr, 100)} of {resource} is more than there can be")
     if resource == "mem":
-        return math.ceil(amount) * THOUSAND
+        return max(LEAST_MEMORY_BYTES, math.ceil(amount)) * THOUSAND if amount else 0
     return max(1, round(amount * THOUSAND)) if amount else 0
 
 
@@ -156,7 +161,9 @@ def _read(resource: str, text: str) -> Fraction:
         found = _BYTES.fullmatch(text.strip())
         if not found:
             raise _refused(resource, text)
-        number, prefix, binary = found.groups()
+        number, unit, prefix, binary = found.groups()
+        if not unit:
+            return _unit(resource, Fraction(number))
         base = 1024 if binary else 1000
         return Fraction(number) * Fraction(base ** _PREFIXES.index((prefix or " ").lower()))
     if not _NUMBER.fullmatch(text.strip()):
@@ -164,8 +171,13 @@ def _read(resource: str, text: str) -> Fraction:
     return Fraction(text.strip())
 
 
+def _unit(resource: str, number: Fraction) -> Fraction:
+    """A plain number in the unit of the resource."""
+    return number * 2**30 if resource == "mem" and number < LEAST_MEMORY_BYTES else number
+
+
 def _refused(resource: str, value: object) -> InvalidJob:
-    wanted = "a number of bytes or a text such as '2GiB'" if resource == "mem" else "a number"
+    wanted = "a number of GiB or a text such as '2GiB'" if resource == "mem" else "a number"
     return InvalidJob(f"{said_by(value, repr, 100)} is not an amount of {resource}; write {wanted}")
 
 

@@ -52,6 +52,7 @@ from typing import Any, NamedTuple
 
 from recruiter.domain.job import JobId
 from recruiter.domain.names import CANCELLED_LANE
+from recruiter.domain.planning.needs import THOUSAND, amount_of
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.instruments import trace_id_of
 from recruiter.processes.progress import ProgressBuffer
@@ -149,8 +150,7 @@ class HeldJob(NamedTuple):
         if b"mem\x00" not in self.raw:
             return None
         try:
-            asked = decode(self.raw).get("mem")
-            return int(asked) if isinstance(asked, int | float) and asked > 0 else None
+            return amount_of("mem", decode(self.raw).get("mem")) // THOUSAND or None
         except Exception:
             return None
 
