@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from recruiter import Cron, Every, EveryMinutes, Recruiter, RetryManyTimes
+from recruiter import Cron, Every, EveryMinutes, Recruiter, RetryManyTimes, TimeTable
 from recruiter.domain.migration import NotMoved, from_apscheduler
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
@@ -100,7 +100,7 @@ def test_agenda(origin: Any, target: str, recruiter: Recruiter) -> None:
             {**base, "_id": running, "name": "report", "lockedAt": THEN},
             {**base, "_id": ended, "name": "report", "nextRunAt": None, "lastFinishedAt": THEN},
             {**base, "_id": "odd", "name": "odd", "repeatInterval": "on tuesdays"},
-            {**base, "_id": "ms", "name": "tick", "repeatInterval": 300_000},
+            {**base, "_id": "ms", "name": "tick", "repeatInterval": 300_000, "skipDays": "6,0", "endDate": THEN},
         ]
     )
 
@@ -118,6 +118,8 @@ def test_agenda(origin: Any, target: str, recruiter: Recruiter) -> None:
     policies = {each.urn: each.schedule for each in recruiter.schedulers()}
     assert policies["agenda:report"] == recruiter.schedules.dump(Cron("0 6 * * *", tz=ROME))
     assert policies["agenda:tick"] == recruiter.schedules.dump(Every("5 minutes"))
+    told = {line["id"]: line["told"] for line in report["documents"]}
+    assert told["agenda:ms"] == "not kept: skipDays, endDate"
     assert left(report)[str(running)] == "it is running there: stop Agenda, and import again"
     assert left(report)[str(ended)] == "it has ended"
     assert left(report)["odd"].startswith("its interval is not understood")
@@ -132,9 +134,18 @@ def test_agenda(origin: Any, target: str, recruiter: Recruiter) -> None:
     assert origin.agendaJobs.count_documents({}) == 6
 
 
+def php(policy: str, parameters: Any) -> dict[str, Any]:
+    """A retry policy as Recruiter for PHP stores it."""
+    return {"class": f"Recruiter\\RetryPolicy\\{policy}", "parameters": parameters}
+
+
 def test_recruiter_for_php(origin: Any, target: str, recruiter: Recruiter) -> None:
     policy = {"retry_how_many_times": 3, "seconds_to_wait_before_retry": 60}
     retry = {"class": "Recruiter\\RetryPolicy\\RetryManyTimes", "parameters": policy}
+    cases = [
+        {"when": "App\\Gone", "then": php("DoNotDoItAgain", {})},
+        {"when": "Exception", "then": retry},
+    ]
     filtered = {"retriable_exceptions": ["App\\Gone"], "filtered_retry_policy": retry}
     workable = {"class": "App\\HttpRequestCommand", "parameters": {"url": "https://example.org"}, "method": "ping"}
     job = {"done": False, "locked": False, "attempts": 0, "group": "http", "tags": ["user:42"], "workable": workable}
@@ -148,6 +159,8 @@ def test_recruiter_for_php(origin: Any, target: str, recruiter: Recruiter) -> No
                 "scheduled_at": THEN,
                 "retry_policy": {"class": "Recruiter\\RetryPolicy\\RetriableExceptionFilter", "parameters": filtered},
             },
+            {**job, "_id": "table", "retry_policy": php("TimeTable", {"time_table": {"5 minutes ago": "1 minute"}})},
+            {**job, "_id": "choice", "retry_policy": php("SelectByException", cases)},
             {"_id": "broken", "workable": 5},
         ]
     )
@@ -162,17 +175,23 @@ def test_recruiter_for_php(origin: Any, target: str, recruiter: Recruiter) -> No
 
     report = imported(target, "recruiter-php")
 
-    assert report["counts"] == {"job": 2, "scheduler": 1, "left": 3}
+    assert report["counts"] == {"job": 4, "scheduler": 1, "left": 3}
     found = recruiter.find("recruiter-php:waits")
     assert (found.task, found.args, found.method) == ("HttpRequestCommand", {"url": "https://example.org"}, "ping")
     assert (found.group, found.tags, found.scheduled_at) == ("http", ("user:42",), THEN)
     assert found.retry_policy == recruiter.policies.dump(RetryManyTimes(3, "1 minute"), ())
+    table, choice = (recruiter.find(f"recruiter-php:{id}").retry_policy for id in ("table", "choice"))
+    assert table == recruiter.policies.dump(TimeTable({"5 minutes ago": "1 minute"}), ())
+    assert choice == found.retry_policy
     (scheduler,) = recruiter.schedulers()
     assert (scheduler.urn, scheduler.schedule) == ("report:daily", recruiter.schedules.dump(EveryMinutes(1)))
     told = {line["id"]: line["told"] for line in report["documents"]}
     assert (
         told["recruiter-php:filtered"]
         == "it was retried only after App\\Gone; here it is retried after every exception"
+    )
+    assert told["recruiter-php:choice"] == (
+        "it had a retry policy for each of App\\Gone, Exception; here that of Exception holds for every exception"
     )
     assert told["recruiter-php:2"] == "its schedule policy App\\Moon is a class of its own"
     assert told["recruiter-php:broken"].startswith("it cannot be read")
@@ -189,7 +208,29 @@ def test_apscheduler(origin: Any, target: str, recruiter: Recruiter) -> None:
     assert (job.id, job.task, job.args, job.scheduled_at) == ("apscheduler:date", "report", {"a": 1}, THEN)
     policies = {each.urn: each.schedule for each in recruiter.schedulers()}
     assert policies["cron"] == recruiter.schedules.dump(Cron("0 6,18-20/2 * * mon-fri", tz=ROME))
-    assert policies["interval"] == recruiter.schedules.dump(Every("5 minutes"))
+    assert policies["interval"]["parameters"]["interval"] == 300
+
+
+def test_with_the_application_imported_jobs_get_the_defaults_of_their_tasks(
+    origin: Any, target: str, recruiter: Recruiter, tmp_path: Path
+) -> None:
+    # given a task with a group, a retry policy and a timeout
+    application = tmp_path / "shop_of_the_import.py"
+    application.write_text(
+        "from recruiter import Recruiter, RetryManyTimes\n"
+        "recruiter = Recruiter()\n"
+        "@recruiter.task(group='mail', priority=3, retry=RetryManyTimes(3, 60), timeout='2m')\n"
+        "def welcome(to: str) -> None: ...\n"
+    )
+    base = {"type": "normal", "priority": 0, "lockedAt": None, "nextRunAt": THEN, "name": "welcome"}
+    origin.agendaJobs.insert_many([{**base, "_id": "good", "data": {"to": "ada"}}, {**base, "_id": "bad", "data": {}}])
+
+    report = imported(target, "agenda", "--bootstrap", str(application))
+
+    job = recruiter.find("agenda:good")
+    assert (job.group, job.priority, job.timeout) == ("mail", 3, 120)
+    assert job.retry_policy == recruiter.policies.dump(RetryManyTimes(3, "1 minute"), ())
+    assert "to" in left(report)["bad"]  # arguments are checked
 
 
 class Evil:

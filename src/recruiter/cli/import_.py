@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from recruiter.app import Recruiter
 from recruiter.cli import options as given
-from recruiter.cli.options import Flag, recruiter_on
+from recruiter.cli.options import PATIENCE, Flag, application_recruiter
 from recruiter.cli.output import Output, say, say_json, show
 from recruiter.domain.migration import SOURCES, Moved, MovedJob, MovedScheduler, NotMoved
 from recruiter.domain.text import plural
@@ -42,12 +42,13 @@ def import_(
     dry_run: Flag = False,
     rename: Annotated[list[str] | None, Parameter(negative=())] = None,
     collection: Annotated[list[str] | None, Parameter(negative=())] = None,
-    common: given.TargetOptions = given.TargetOptions(),
+    common: given.ApplicationOptions = given.ApplicationOptions(),
     output: Output = "table",
 ) -> int:
     """Copies waiting jobs and schedules of Agenda, Recruiter for PHP or APScheduler 3 into this database.
 
-    Stop the other program first. Its documents are not changed. Importing again makes no job twice.
+    Stop the other program first. Its documents are not changed. Importing again creates no job twice. With --bootstrap,
+    jobs get the defaults of your tasks: retries, timeout, group, tags.
 
     Parameters
     ----------
@@ -64,7 +65,8 @@ def import_(
     """
     translate, usual = SOURCES[source]
     renamed, target = _renamed(rename or []), Target.parse(origin)
-    with recruiter_on(common) as recruiter:
+    with application_recruiter(common) as recruiter:
+        recruiter.patience = PATIENCE
         recruiter.prepares = not dry_run
         ours = set(recruiter.store.collections()) if target.uri == recruiter.target.uri else set[str]()
         if ours.intersection(collection or usual):
@@ -95,7 +97,8 @@ def _done(recruiter: Recruiter, moved: Moved, dry_run: bool) -> _Line:
             _store_job(recruiter, moved, dry_run)
         else:
             known = recruiter.store.schedulers.get(moved.urn) is not None
-            _store_scheduler(recruiter, moved, dry_run)
+            _store_scheduler(recruiter, moved, dry_run, known)
+            notes += ["paused, as it was"] if moved.paused else []
             notes += [_BEFORE] if known else []
     except JobExists:
         return _Line(moved.id, "left", moved.task, _BEFORE)
@@ -107,8 +110,10 @@ def _done(recruiter: Recruiter, moved: Moved, dry_run: bool) -> _Line:
 
 
 def _store_job(recruiter: Recruiter, moved: MovedJob, dry_run: bool) -> None:
-    builder = recruiter.job(moved.task, moved.args).with_id(moved.id).in_group(moved.group)
-    builder = builder.with_priority(moved.priority).tagged_as(*moved.tags).with_urn(moved.id)
+    builder = recruiter.job(moved.task, moved.args).with_id(moved.id).with_urn(moved.id)
+    builder = builder.tagged_as(*moved.tags) if moved.tags else builder
+    builder = builder if moved.group is None else builder.in_group(moved.group)
+    builder = builder if moved.priority is None else builder.with_priority(moved.priority)
     builder = builder if moved.at is None else builder.schedule_at(moved.at)
     builder = builder if moved.retry is None else builder.retry_with_policy(moved.retry)
     job = replace(builder.build(), method=moved.method)
@@ -116,13 +121,16 @@ def _store_job(recruiter: Recruiter, moved: MovedJob, dry_run: bool) -> None:
         recruiter.send_unused(job)
 
 
-def _store_scheduler(recruiter: Recruiter, moved: MovedScheduler, dry_run: bool) -> None:
+def _store_scheduler(recruiter: Recruiter, moved: MovedScheduler, dry_run: bool, known: bool) -> None:
     builder = recruiter.job(moved.task, moved.args)
     builder = builder if moved.retry is None else builder.retry_with_policy(moved.retry)
     repeated = builder.repeat_with_policy(moved.policy).with_urn(moved.urn)
     repeated = repeated.unique() if moved.unique else repeated
-    if not dry_run:
-        repeated.create()
+    if dry_run:
+        return
+    handle = repeated.create()
+    if moved.paused and not known:
+        handle.pause(reason="it was paused where it was imported from")
 
 
 def _report(lines: list[_Line], names: Sequence[str], target: Target, dry_run: bool, output: Output) -> int:

@@ -172,11 +172,12 @@ def recruiter_on(target: TargetOptions) -> Iterator[Recruiter]:
 
 @contextmanager
 def application_recruiter(options: ApplicationOptions) -> Iterator[Recruiter]:
-    """A Recruiter on the database of the options or of the application, with the application's schedule policies."""
+    """A Recruiter on the database of the options or of the application, with the application's tasks and schedules."""
     settings = settings_from(options)
     application = load_application(settings.bootstrap)
     target = target_for(settings, application.target)
     with Recruiter(target.uri, prefix=target.prefix) as recruiter:
+        recruiter.registry = application.registry
         recruiter.schedules.merge(application.schedules)
         yield recruiter
 

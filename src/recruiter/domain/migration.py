@@ -6,8 +6,8 @@ A foreign document becomes a job, a scheduler, or nothing, with the reason.
     APScheduler 3        `MongoDBJobStore` keeps each job as a pickle, in the collection `jobs`
     Recruiter for PHP    `scheduled` has the jobs that wait, `schedulers` those that repeat
 
-A pickle can call any function of any module when it is loaded. Here it cannot: every name in it, but those of dates, is
-read as an inert record that keeps what it is given, and nothing is imported.
+A pickle can call any function of any module when it is loaded. Here it cannot: only dates and time zones are built.
+Every other name becomes an inert record of its arguments, and nothing is imported.
 
     {"func": "shop:report", "args": (), "trigger": <CronTrigger {"fields": [<BaseField {"name": "hour", …}>]}>}
 """
@@ -24,10 +24,10 @@ from types import MappingProxyType
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from recruiter.domain.names import DEFAULT_GROUP, DEFAULT_METHOD
+from recruiter.domain.names import DEFAULT_METHOD
 from recruiter.domain.policy_registry import schedule_policy
 from recruiter.domain.retry.decision import RetryPolicy
-from recruiter.domain.retry.policies import DoNotDoItAgain, ExponentialBackoff, RetryForever, RetryManyTimes
+from recruiter.domain.retry.policies import DoNotDoItAgain, ExponentialBackoff, RetryForever, RetryManyTimes, TimeTable
 from recruiter.domain.schedule.policies import Cron, Every, EveryMinutes
 from recruiter.domain.schedule.scheduler import SchedulePolicy
 from recruiter.errors import RecruiterError
@@ -44,8 +44,9 @@ class MovedJob:
     task: str
     args: Arguments
     at: datetime | None = None
-    group: str = DEFAULT_GROUP
-    priority: int | float = 0
+    group: str | None = None
+    """None where the document names none: then the default of the task holds, if its code is loaded."""
+    priority: int | float | None = None
     tags: tuple[str, ...] = ()
     method: str = DEFAULT_METHOD
     retry: RetryPolicy | None = None
@@ -63,6 +64,7 @@ class MovedScheduler:
     policy: SchedulePolicy
     unique: bool = False
     retry: RetryPolicy | None = None
+    paused: bool = False
     notes: tuple[str, ...] = ()
 
 
@@ -113,29 +115,57 @@ def from_agenda(document: Mapping[str, Any], renamed: Mapping[str, str], collect
     if at_time:
         return NotMoved(id, f"it repeats at {at_time!r}: write that as a cron expression, with @recruiter.every")
     if every:
-        return _agenda_scheduler(id, task, args, every, document.get("repeatTimezone") or "UTC")
+        return _agenda_scheduler(id, task, args, every, document)
     due = moment(document.get("nextRunAt"))
     if due is None:
         return NotMoved(id, "it has ended")
     if document.get("lockedAt") is not None:
         return NotMoved(id, "it is running there: stop Agenda, and import again")
-    priority = document.get("priority", 0)
-    return MovedJob(id, task, args, due, priority=priority if isinstance(priority, int | float) else 0)
+    priority = document.get("priority") or None  # Agenda stores 0 for jobs without a priority
+    return MovedJob(id, task, args, due, priority=priority if isinstance(priority, int | float) else None)
 
 
-def _agenda_scheduler(id: str, task: str, args: Any, every: object, zone: str) -> Moved:
+def _agenda_scheduler(id: str, task: str, args: Any, every: object, document: Mapping[str, Any]) -> Moved:
     """`repeatInterval` is a cron expression, an interval in words, or a number of milliseconds."""
+    if document.get("nextRunAt") is None:
+        return NotMoved(id, "it has ended")
     interval = f"{every / 1000}s" if isinstance(every, int | float) else str(every)
+    notes = _not_kept(document, "skipDays", "startDate", "endDate")
     try:
-        return MovedScheduler(id, f"agenda:{task}", task, args, schedule_policy(interval, zone), unique=True)
+        policy = schedule_policy(interval, document.get("repeatTimezone") or "UTC")
     except RecruiterError as error:
         return NotMoved(id, f"its interval is not understood: {error}")
+    return MovedScheduler(id, f"agenda:{task}", task, args, policy, unique=True, notes=notes)
+
+
+def _not_kept(values: Mapping[str, Any], *names: str) -> tuple[str, ...]:
+    """The note for restrictions of a schedule that have no counterpart here."""
+    lost = [name for name in names if values.get(name)]
+    return (f"not kept: {', '.join(lost)}",) if lost else ()
 
 
 # -- APScheduler -------------------------------------------------------------------------------------------------------
 
 
-_DATES = {("datetime", each.__name__): each for each in (date, datetime, timedelta, timezone)}
+def _zone_named(name: str, *_: Any) -> ZoneInfo:
+    """The time zone of a pickle of zoneinfo or pytz. Looks the name up in the time zone database; imports nothing."""
+    return ZoneInfo(name)
+
+
+def _attribute(owner: Any, name: Any) -> Any:
+    """`getattr` of a pickle, which pickles of `ZoneInfo` call for one attribute."""
+    return _zone_named if owner is ZoneInfo and name == "_unpickle" else Record(owner, name)
+
+
+_DATES: Mapping[tuple[str, str], Callable[..., Any]] = {
+    **{("datetime", kind.__name__): kind for kind in (date, datetime, timedelta, timezone)},
+    ("zoneinfo", "ZoneInfo"): ZoneInfo,
+    ("zoneinfo", "ZoneInfo._unpickle"): _zone_named,
+    ("builtins", "getattr"): _attribute,
+    ("pytz", "_p"): _zone_named,
+    ("pytz", "_UTC"): lambda: UTC,
+}
+"""The only names of a pickle that are called: they build dates."""
 _CRON_FIELDS = ("minute", "hour", "day", "month", "day_of_week")
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -179,14 +209,15 @@ def from_apscheduler(document: Mapping[str, Any], renamed: Mapping[str, str], co
     id = f"apscheduler:{document['_id']}"
     try:
         state = _Reader(io.BytesIO(document["job_state"])).load()
-        return _apscheduler_job(id, str(document["_id"]), state, renamed)
+        paused = "next_run_time" in document and document["next_run_time"] is None
+        return _apscheduler_job(id, str(document["_id"]), state, renamed, paused)
     except RecruiterError as error:
         return NotMoved(id, str(error))
     except Exception as error:  # whatever somebody has stored there
         return NotMoved(id, f"it cannot be read: {type(error).__name__}: {error}")
 
 
-def _apscheduler_job(id: str, urn: str, state: Mapping[str, Any], renamed: Mapping[str, str]) -> Moved:
+def _apscheduler_job(id: str, urn: str, state: Mapping[str, Any], renamed: Mapping[str, str], paused: bool) -> Moved:
     reference = str(state["func"])
     task = renamed.get(reference) or task_name(reference.rpartition(":")[2].rpartition(".")[2], renamed)
     args, kwargs = list(state.get("args") or ()), dict(state.get("kwargs") or {})
@@ -198,12 +229,17 @@ def _apscheduler_job(id: str, urn: str, state: Mapping[str, Any], renamed: Mappi
     trigger: Record = state["trigger"]
     kind, values = trigger.name.rpartition(".")[2], trigger.state
     unique = state.get("max_instances") == 1
+    if kind == "DateTrigger" and paused:
+        return NotMoved(id, "it is paused there: resume it, and import again")
     if kind == "DateTrigger":
         return MovedJob(id, task, given, moment(values["run_date"]))
+    policy: SchedulePolicy | None = None
     if kind == "IntervalTrigger":
-        return MovedScheduler(id, urn, task, given, Every(values["interval"]), unique, notes=_notes(values))
+        policy, notes = _interval(values), _not_kept(values, "end_date", "jitter")
     if kind == "CronTrigger":
-        return MovedScheduler(id, urn, task, given, _cron(values), unique, notes=_notes(values))
+        policy, notes = _cron(values), _not_kept(values, "start_date", "end_date", "jitter")
+    if policy is not None:
+        return MovedScheduler(id, urn, task, given, policy, unique, paused=paused, notes=notes)
     return NotMoved(id, f"its trigger {kind} has no counterpart: write a schedule policy of your own")
 
 
@@ -215,24 +251,48 @@ def _has_record(value: Any) -> bool:
     return isinstance(value, Record)
 
 
-def _notes(values: Mapping[str, Any]) -> tuple[str, ...]:
-    lost = [name for name in ("start_date", "end_date", "jitter") if values.get(name)]
-    # An interval always has the date of its start, which is when it was made.
-    lost = [name for name in lost if name != "start_date" or "interval" not in values]
-    return (f"its {', '.join(lost)} is not kept",) if lost else ()
+def _interval(values: Mapping[str, Any]) -> Every:
+    """Counted from the trigger's `start_date`, so that the runs keep their phase."""
+    start = moment(values.get("start_date"))
+    anchor = start and start.replace(microsecond=start.microsecond // 1000 * 1000)
+    return Every(values["interval"], anchor)
 
 
 def _cron(values: Mapping[str, Any]) -> Cron:
     fields = {field.state["name"]: field for field in values["fields"]}
-    texts = {name: _field(field.state["expressions"]) for name, field in fields.items()}
-    for name, usual in (("year", "*"), ("week", "*"), ("second", "0")):
-        if texts.get(name, usual) != usual:
-            raise RecruiterError(f"its cron trigger says {name}={texts[name]}, for which there is no cron expression")
-    return Cron(" ".join(texts[name] for name in _CRON_FIELDS), tz=_zone(values.get("timezone")))
+    texts = {name: _field(name, field.state["expressions"]) for name, field in fields.items()}
+    for name in ("year", "week"):
+        if texts.get(name, "*") != "*":
+            raise RecruiterError(f"its cron trigger has {name}={texts[name]}, for which there is no cron expression")
+    if _is_weekday_position(texts["day"]) and texts["day_of_week"] == "*":  # a day of the week, in cron
+        texts["day"], texts["day_of_week"] = "*", texts["day"]
+    seconds = () if texts.get("second", "0") == "0" else ("second",)
+    return Cron(" ".join(texts[name] for name in (*seconds, *_CRON_FIELDS)), tz=_zone(values.get("timezone")))
 
 
-def _field(expressions: Iterable[Record]) -> str:
-    return ",".join(_expression(each.name.rpartition(".")[2], each.state) for each in expressions)
+def _field(name: str, expressions: Iterable[Record]) -> str:
+    texts = []
+    for expression in expressions:
+        kind, state = expression.name.rpartition(".")[2], expression.state
+        texts.append(_weekdays(kind, state) if name == "day_of_week" else _expression(kind, state))
+    return ",".join(texts)
+
+
+def _weekdays(kind: str, state: Mapping[str, Any]) -> str:
+    """Days by name: 0 is Monday in APScheduler and Sunday in cron, and a range of cron cannot end on a Sunday."""
+    step = state.get("step") or 1
+    if kind == "AllExpression" and step == 1:
+        return "*"
+    first, last = (0, 6) if kind == "AllExpression" else (state["first"], state.get("last"))
+    last = first if last is None else last
+    if step == 1 and first < last < 6:
+        return f"{_DAYS[first]}-{_DAYS[last]}"
+    return ",".join(_DAYS[first : last + 1 : step])
+
+
+def _is_weekday_position(text: str) -> bool:
+    """Whether every term names a weekday of the month, such as `fri#2` or `5L`."""
+    return all(re.fullmatch(r"[a-z]{3}#\d|\dL", term) for term in text.split(","))
 
 
 def _expression(kind: str, state: Mapping[str, Any]) -> str:
@@ -242,10 +302,11 @@ def _expression(kind: str, state: Mapping[str, Any]) -> str:
             return f"*{step}"
         case "LastDayOfMonthExpression":
             return "L"
+        case "WeekdayPositionExpression":
+            place, day = state["option_num"], state["weekday"]  # option 5 is "last"
+            return f"{(day + 1) % 7}L" if place == 5 else f"{_DAYS[day]}#{place + 1}"
         case "RangeExpression":
             return _range(state, str) + step
-        case "WeekdayRangeExpression":
-            return _range(state, lambda number: _DAYS[number])
         case "MonthRangeExpression":
             return _range(state, lambda number: _MONTHS[number - 1])
     raise RecruiterError(f"its cron trigger has a {kind}, for which there is no cron expression")
@@ -257,14 +318,11 @@ def _range(state: Mapping[str, Any], shown: Any) -> str:
 
 
 def _zone(zone: Any) -> str:
-    """The name of a time zone of zoneinfo or pytz, which both are pickled with."""
-    if isinstance(zone, timezone):
-        if zone.utcoffset(None):
-            raise RecruiterError(f"its time zone {zone} has no name")
+    if isinstance(zone, ZoneInfo):
+        return zone.key
+    if zone is None or (isinstance(zone, timezone) and not zone.utcoffset(None)):
         return "UTC"
-    named = [each for each in getattr(zone, "made_with", ()) if isinstance(each, str)]
-    name = named[0] if named else "UTC"
-    return name if name == str(UTC) else ZoneInfo(name).key
+    raise RecruiterError(f"its time zone {getattr(zone, 'name', zone)} has no name in the time zone database")
 
 
 # -- Recruiter for PHP -------------------------------------------------------------------------------------------------
@@ -298,7 +356,7 @@ def _php_job(id: str, document: Mapping[str, Any], renamed: Mapping[str, str]) -
         _php_task(workable, renamed),
         arguments(workable.get("parameters")),
         moment(document.get("scheduled_at")),
-        group=document.get("group") or DEFAULT_GROUP,
+        group=document.get("group") or None,
         tags=tuple(map(str, document.get("tags") or ())),
         method=workable.get("method") or DEFAULT_METHOD,
         retry=retry,
@@ -313,7 +371,7 @@ def _php_scheduler(id: str, document: Mapping[str, Any], renamed: Mapping[str, s
     if policy is None:
         return NotMoved(id, f"its schedule policy {document['schedule_policy'].get('class')} is a class of its own")
     task, args = _php_task(workable, renamed), arguments(workable.get("parameters"))
-    return MovedScheduler(id, document["urn"], task, args, policy, bool(document.get("unique")), retry, notes)
+    return MovedScheduler(id, document["urn"], task, args, policy, bool(document.get("unique")), retry, notes=notes)
 
 
 def _php_task(workable: Mapping[str, Any], renamed: Mapping[str, str]) -> str:
@@ -339,11 +397,27 @@ def _php_retry(stored: Mapping[str, Any] | None) -> tuple[RetryPolicy | None, tu
             return RetryForever(values[_WAIT]), ()
         case "ExponentialBackoff":
             return ExponentialBackoff(int(values[_HOW_OFTEN]), values[_FIRST_WAIT]), ()
+        case "TimeTable":
+            return TimeTable(values["time_table"]), ()
+        case "SelectByException":
+            return _php_choice(list(values.values() if isinstance(values, Mapping) else values))
         case "RetriableExceptionFilter":
             policy, notes = _php_retry(values["filtered_retry_policy"])
             only = ", ".join(map(str, values["retriable_exceptions"]))
             return policy, (*notes, f"it was retried only after {only}; here it is retried after every exception")
     return None, (f"its retry policy {name} is not known here; the policy of its task is used",)
+
+
+def _php_choice(cases: list[Mapping[str, Any]]) -> tuple[RetryPolicy | None, tuple[str, ...]]:
+    """The policy of the case for every exception, or else of the last case: exceptions of PHP have no counterpart."""
+    every = [case for case in cases if _short_name(str(case["when"])) in ("Exception", "Throwable")]
+    chosen = (every or cases)[-1]
+    policy, notes = _php_retry(chosen["then"])
+    if len(cases) == 1 and every:
+        return policy, notes
+    named = ", ".join(str(case["when"]) for case in cases)
+    told = f"it had a retry policy for each of {named}; here that of {chosen['when']} holds for every exception"
+    return policy, (*notes, told)
 
 
 def _php_schedule(stored: Mapping[str, Any]) -> SchedulePolicy | None:
