@@ -50,7 +50,7 @@ def scheduler(origin: Any, target: str, monkeypatch: pytest.MonkeyPatch) -> Iter
     del origin  # drops the database afterwards
     shop = ModuleType("shop")
     exec("def daily_report(*args, **kwargs): return 'sent'", vars(shop))
-    shop.daily_report.__module__ = "shop"  # type: ignore[attr-defined]
+    shop.daily_report.__module__ = "shop"
     monkeypatch.setitem(sys.modules, "shop", shop)
     found = BackgroundScheduler(timezone=ROME)
     store = address(target)
