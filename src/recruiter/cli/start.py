@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -18,7 +19,7 @@ from recruiter.cli import options as given
 from recruiter.cli.options import PATIENCE, point, settings_from, target_for
 from recruiter.cli.output import exit_code
 from recruiter.domain.text import said_by
-from recruiter.errors import RecruiterError
+from recruiter.errors import RecruiterError, StoreUnreachable
 from recruiter.events import Event, Events
 from recruiter.log import LogOptions, configure, log_events
 from recruiter.processes.child.process_group import die_with_parent
@@ -35,6 +36,8 @@ from recruiter.store.connection import Target
 from recruiter.store.database import Store
 
 app = App(name="start", help="Start one of the processes, or all of them.")
+
+_PAUSE_SECONDS = 0.5
 
 
 @app.command(name="recruiter")
@@ -163,11 +166,23 @@ class _Process:
             die_with_parent(signal.SIGTERM, int(parent))
         self.stop.listen_to_signals()
         self.stop.when_asked(lambda: self.events.emit("process.stopping"))
-        self.store.check()
+        self._reach_store()
         self.store.require_rights()
         self.store.prepare()
         self.events.emit("process.started", program=self._name, target=self.store.target.described)
         return self
+
+    def _reach_store(self) -> None:
+        """Tries until the patience is over: when a host boots, DNS and MongoDB may come up a moment later."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self.store.check()
+                return
+            except StoreUnreachable:
+                if self.stop.asked or time.monotonic() + _PAUSE_SECONDS > until:
+                    raise
+            time.sleep(_PAUSE_SECONDS)
 
     def __exit__(self, *_: object) -> None:
         self.store.close()

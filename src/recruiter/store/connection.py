@@ -114,6 +114,7 @@ Address = tuple[str, int | None]
 
 _SOCKET_TIMEOUT = 20.0
 """Seconds that a call waits for an answer at least: the last resort where no new primary is heard of."""
+_DNS_TIMEOUT_SECONDS = 20.0
 
 _NOT_INITIATED = """\
 MongoDB at {target} was started with --replSet, and its replica set has not been initiated. Once, in mongosh:
@@ -156,6 +157,8 @@ def connect(uri: str, patience: float, wakers: Wakers) -> MongoClient[Document]:
     given, options = uri.lower(), dict[str, Any]()
     if "serverselectiontimeoutms" not in given:
         options["serverSelectionTimeoutMS"] = int(patience * 1000)
+    if given.startswith("mongodb+srv://") and "connecttimeoutms" not in given:
+        options["connectTimeoutMS"] = int(min(_DNS_TIMEOUT_SECONDS, patience) * 1000)  # also limits each DNS query
     if "sockettimeoutms" not in given:
         options["socketTimeoutMS"] = int(max(_SOCKET_TIMEOUT, patience) * 1000)
     listener = _PrimaryListener(wakers)

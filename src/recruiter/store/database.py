@@ -45,7 +45,7 @@ from recruiter.store.collections import (
     unique_keys,
 )
 from recruiter.store.connection import DEFAULT_DATABASE, Target, Wakers, connect, unless_secret, unreached
-from recruiter.store.errors import NOT_A_REPLICA_SET, store_call
+from recruiter.store.errors import NOT_A_REPLICA_SET, is_dns_failure, store_call, translate
 from recruiter.store.flow_steps import FlowSteps
 from recruiter.store.roster_fields import Hold
 from recruiter.store.schema import Difference, Wanted, differences, prepare
@@ -135,6 +135,8 @@ class Store:
         try:
             return connect(self.target.uri, self.patience, self.wakers)
         except ConfigurationError as error:
+            if is_dns_failure(error):
+                raise StoreUnreachable(f"MongoDB at {self.target} cannot be found: {translate(error)}") from error
             raise InvalidTarget(f"cannot use the MongoDB address {self.target}: {_told(error, self.target)}") from None
         except PyMongoError as error:
             raise InvalidTarget(
@@ -242,10 +244,11 @@ class Store:
 
     def check(self) -> ServerFacts:
         """Makes sure that the server can do what the protocol needs, and sets the clock by it."""
+        client = self.client
         try:
             return self._check()
         except StoreUnreachable as error:
-            raise unreached(self.client, self.target, error) from error
+            raise unreached(client, self.target, error) from error
 
     @store_call
     def _check(self) -> ServerFacts:

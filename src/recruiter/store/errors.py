@@ -19,7 +19,9 @@ from enum import Enum, auto
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
+import dns.exception
 from bson.errors import BSONError
+from dns.exception import DNSException
 from pymongo.errors import (
     BulkWriteError,
     ConfigurationError,
@@ -101,9 +103,16 @@ def meaning_of(error: BaseException) -> Meaning:
         return Meaning.NOT_OURS
     if isinstance(error, ConfigurationError) and _NO_SESSIONS in str(error):
         return Meaning.RECONNECT  # of a connection opened while its server was neither primary nor secondary
-    if _passes(error, codes):
+    if _passes(error, codes) or is_dns_failure(error):
         return Meaning.TRY_AGAIN
     return Meaning.BAD_DOCUMENT if codes & _BAD_DOCUMENT else Meaning.NOT_OURS
+
+
+def is_dns_failure(error: BaseException) -> bool:
+    """Whether the hosts of a mongodb+srv:// address could not be looked up. The driver reports that like a mistake in
+    the address; only the cause tells the two apart. A name that no DNS can have is a mistake."""
+    cause = error.__cause__ if isinstance(error, ConfigurationError) else None
+    return cause is not None and isinstance(cause, DNSException) and not isinstance(cause, dns.exception.SyntaxError)
 
 
 def is_about_a_document(code: int) -> bool:
@@ -139,6 +148,9 @@ def translate(error: BaseException) -> StoreError:
 def _passing_text(error: PyMongoError) -> str:
     codes, _ = _codes(error)
     text = _text(error)
+    if is_dns_failure(error):
+        told = text.rstrip(".").replace("@", " port ")  # of name servers; "@" would look like a password before it
+        return f"DNS does not resolve its hosts: {told}. Is DNS up, and is the name in the address right?"
     if _is_full(error, codes):
         return f"the disk of the MongoDB server is full: {text}. Free space there"
     if codes & _NO_PRIMARY or isinstance(error, NotPrimaryError):
