@@ -391,9 +391,9 @@ class FlowHandle(_Adding):
 
     def retry(self, *, lost: bool = False) -> int:
         """Recovers every step that has failed or was cancelled, and the flow goes on where it stopped; returns how many
-        were recovered. A step that was lost must not run twice, and may have done its work: it is recovered only with
-        `lost=True`, or by its id (`recruiter.recover`). Raises FlowNotFound, and InvalidFlow while a cancelled flow has
-        steps that have not ended: `wait` for it first."""
+        were recovered. A flow that is paused stays paused. A step that was lost must not run twice, and may have done
+        its work: it is recovered only with `lost=True`, or by its id (`recruiter.recover`). Raises FlowNotFound, and
+        InvalidFlow while a cancelled flow has steps that have not ended: `wait` for it first."""
         recovered = retry_flow(self._recruiter.store, self.id, self._recruiter.clock.now(), lost=lost)
         self._recruiter.after_send()
         return recovered
@@ -408,9 +408,6 @@ class FlowHandle(_Adding):
         the user's own that the flow has already is left as it is: an attempt before this one may have added it."""
         store = self._recruiter.store
         flow = found(store, self.id)
-        if flow.cancel is not None:
-            by = flow.cancel.by or "somebody"
-            raise InvalidFlow(f"flow {flow.name!r} ({self.id}) was cancelled by {by}; retry it before you add steps")
         drafts = [self._draft(builder, after, after_any) for builder in builders]
         self._check_known([draft for draft, _ in drafts])
         now = self._recruiter.clock.now()

@@ -193,10 +193,8 @@ class World:
             self.handle.cancel()
 
     def retry_all(self) -> None:
-        """A flow that is retried goes on, also if it was paused."""
         with suppress(InvalidFlow):  # it is being cancelled
             self.handle.retry()
-            self.paused = False
 
     # -- in the end ----------------------------------------------------------------------------------------------
 

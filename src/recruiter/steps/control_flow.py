@@ -7,13 +7,16 @@ process dies in between, the leader does it when it comes to the marker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 
 from bson import ObjectId
+from bson.raw_bson import RawBSONDocument
 
+from recruiter.domain.job import JobId
 from recruiter.errors import FlowNotFound, InvalidFlow
-from recruiter.store.codec import Document, anew, encode_job
+from recruiter.store.codec import anew, encode_job
 from recruiter.store.collections.flows import Flow, Marker
 from recruiter.store.database import Store
 from recruiter.store.transactions import InTransaction
@@ -41,7 +44,15 @@ def pause_flow(store: Store, flow: ObjectId, now: datetime, by: str | None, reas
 
 def resume_flow(store: Store, flow: ObjectId) -> None:
     """Raises FlowNotFound."""
-    _ask(store, flow, {}, ("paused",))
+
+    def write(session: InTransaction) -> bool:
+        there = store.flows.resume(flow, session)
+        if there:
+            store.flows.leave([Marker(flow, all=True)], session)
+        return there
+
+    if not store.transactions.by_hand(write):
+        raise _not_found(flow)
     store.roster.tell_of_pauses()
 
 
@@ -49,65 +60,57 @@ def cancel_flow(store: Store, flow: ObjectId, now: datetime, by: str | None, rea
     """Cancels every step that has not ended; returns how many. Raises FlowNotFound, and InvalidFlow when all have."""
     flag = {"at": now, "by": by, "reason": reason}
 
-    def check(found: Flow, goes_on: bool) -> None:
-        if not goes_on:
+    def write(session: InTransaction) -> tuple[int, int]:
+        found = _found(store, flow, session)
+        if not store.flow_steps.goes_on(flow, session):
             state = "" if found.outcome is None else f" ({found.outcome.value})"
             raise InvalidFlow(f"flow {found.name!r} ({flow}) has ended already{state}; nothing to cancel")
+        store.flows.leave([Marker(flow, all=True)], session)
+        return store.flow_steps.count_to_cancel(flow, session), store.flows.cancel(flow, flag, session) or 0
 
-    _ask(store, flow, {"cancel": flag}, ("ended",), check)  # a former end: it goes on, and ends anew
-    return store.flow_steps.flag(flow, flag)
+    count, cancels = store.transactions.by_hand(write)
+    store.flow_steps.flag(flow, flag, cancels)
+    return count
 
 
 def retry_flow(store: Store, flow: ObjectId, now: datetime, *, lost: bool) -> int:
     """Recovers every step that has failed or was cancelled, with `lost` also those that were lost; what never ran
     because of it comes back by itself. Returns how many were recovered. Raises FlowNotFound, and InvalidFlow while the
-    flow is being cancelled."""
+    flow is being cancelled.
 
-    def check(found: Flow, goes_on: bool) -> None:
-        if found.cancel is not None and goes_on:
-            raise InvalidFlow(
-                f"flow {found.name!r} ({flow}) is being cancelled, and some of its steps have not ended yet; "
-                "retry it when it has ended (wait)"
-            )
-
-    _ask(store, flow, {}, ("paused",), check, go_on=True)
-    store.roster.tell_of_pauses()
+    The first batch of steps lets a cancelled flow go on. If the flow is cancelled again after it, the rest is left."""
     recovered = 0
-    while failed := store.flow_steps.failed(flow, _AT_ONCE, lost=lost):
+    while (failed := store.flow_steps.failed(flow, _AT_ONCE, lost=lost)) or not recovered:
         ended = store.archived.get_many(failed).values()
         jobs = {job.id: encode_job(anew(job, now, now)) for job in ended if job.task}
-        some = store.transactions.recover(jobs, again=False) if jobs else 0
+        some = store.transactions.by_hand(partial(_retry_some, store, flow, jobs, is_first=not recovered))
         recovered += some
         if not some:
             break
     return recovered
 
 
-Check = Callable[[Flow, bool], None]
-"""Called with the flow, and whether one of its steps waits or runs. Raises what speaks against it."""
+def _retry_some(
+    store: Store, flow: ObjectId, jobs: Mapping[JobId, RawBSONDocument], session: InTransaction, *, is_first: bool
+) -> int:
+    if is_first:
+        found = _found(store, flow, session)
+        if found.cancel is not None and store.flow_steps.goes_on(flow, session):
+            raise InvalidFlow(
+                f"flow {found.name!r} ({flow}) is being cancelled, and some of its steps have not ended yet; "
+                "retry it when it has ended (wait)"
+            )
+        if found.cancel is not None:
+            store.flows.lift_cancel(flow, session)
+        store.flows.leave([Marker(flow, all=True)], session)
+    return store.transactions.recover_in(session, jobs, again=False, cancelled=False)
 
 
-def _ask(
-    store: Store,
-    flow: ObjectId,
-    fields: Document,
-    unset: Sequence[str] = (),
-    check: Check | None = None,
-    *,
-    go_on: bool = False,
-) -> None:
-    def write(session: InTransaction) -> bool:
-        if check is not None and (found := store.flows.get_many([flow], session).get(flow)) is not None:
-            check(found, store.flow_steps.goes_on(flow, session))
-        if go_on:
-            store.flows.go_on_after_cancel([flow], session)
-        there = store.flows.set_flag(flow, fields, unset, session)
-        if there:
-            store.flows.leave([Marker(flow, all=True)], session)
-        return there
-
-    if not store.transactions.by_hand(write):
+def _found(store: Store, flow: ObjectId, session: InTransaction) -> Flow:
+    found = store.flows.get_many([flow], session).get(flow)
+    if found is None:
         raise _not_found(flow)
+    return found
 
 
 def _not_found(flow: ObjectId) -> FlowNotFound:

@@ -170,7 +170,7 @@ class _Look:
         """A step may have been added to a flow that was cancelled; and the process that paused it may have died before
         every step was held."""
         if flow.cancel is not None:
-            self._steps.flag(self._id, flow.cancel._asdict())
+            self._steps.flag(self._id, flow.cancel._asdict(), flow.cancels)
         elif flow.paused is not None and marker.all:
             self._steps.hold(self._id, flow.holds)
             self._store.flows.look_again_unless(self._id, flow.holds)
@@ -241,13 +241,13 @@ class _Look:
                 self._move(writes, each, place, what, gone=flow is None, session=session)
             elif what is Verdict.RELEASE and flow is not None and flow.paused is None:
                 self._release(writes, each, place, session)
-        self._store.flows.touch(self._id, self._now, session)
+        self._store.flows.touch(self._id, session)
         self._store.transactions.archive(OutcomeBatch(archive=writes.archive), session)
-        self._store.transactions.bring_back(writes.bring_back, session)
+        back = self._store.transactions.recover_in(session, writes.bring_back, again=False, cancelled=False)
         holds = flow.holds if flow is not None else 0
         released = sum(len(each.ids) for each in writes.release)
         self.must_repeat |= self._steps.release(writes.release, holds, session) < released
-        report = Released(0, released, list(writes.reasons.items()), len(writes.bring_back))
+        report = Released(0, released, list(writes.reasons.items()), back)
         return _Decided(report, writes.free, holds, [*writes.left, *left])
 
     def _read(

@@ -343,11 +343,17 @@ class FlowSteps:
         return self._scheduled.update_many(query, update, hint=scheduled.BY_FLOW).modified_count
 
     @store_call
-    def flag(self, flow: ObjectId, flag: Document) -> int:
-        """Raises the cancel flag on every step that has not ended; returns how many."""
-        query = {"flow.id": flow, "lane": {"$gt": "", "$ne": CANCELLED_LANE}}
+    def flag(self, flow: ObjectId, flag: Document, cancels: int) -> None:
+        """Raises the cancel flag on the steps that had not ended when the flow was cancelled for this time. Jobs that
+        were stored later have this number: a process that stood still meanwhile does not cancel them. Nor does it
+        cancel steps that wait for the end of the flow."""
+        query = {**_to_cancel(flow), "flow.cancels": {"$not": {"$gte": cancels}}}
         update = {"$set": {"cancel": flag, "lane": CANCELLED_LANE}}
-        return self._scheduled.update_many(query, update, hint=scheduled.BY_FLOW).modified_count
+        self._scheduled.update_many(query, update, hint=scheduled.BY_FLOW)
+
+    def count_to_cancel(self, flow: ObjectId, session: ClientSession) -> int:
+        """Inside a transaction: how many steps have not ended, and are not cancelled already."""
+        return self._scheduled.count_documents(_to_cancel(flow), hint=scheduled.BY_FLOW, session=session)
 
     @store_call
     def failed(self, flow: ObjectId, limit: int, *, lost: bool) -> list[JobId]:
@@ -421,6 +427,10 @@ def _candidates(
         return None
     known_ids, known_steps = zip(*named, strict=True)
     return Candidates(known_ids, known_steps, place, job, size, ended, whole)
+
+
+def _to_cancel(flow: ObjectId) -> Document:
+    return {"flow.id": flow, "flow.on": None, "lane": {"$gt": "", "$ne": CANCELLED_LANE}}
 
 
 def _count_by(

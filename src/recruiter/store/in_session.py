@@ -292,18 +292,28 @@ class InSession:
         marked = yield lambda: ended.update_one(old, mark, session=self._session)
         if not marked.matched_count:
             raise not_recovered(job)
+        place = job.flow
+        cancels = None if place is None else (yield from self._go_on(place.flow, [place], cancelled=True))
+        if place is not None and cancels is None:
+            raise not_recovered(job)
         yield from self._insert(scheduled.NAME, [encode_job(job)])
-        if job.flow is not None:
-            yield from self._go_on(job.flow)
+        if place is not None:
+            yield from self._look_again(flows.recovered_marker(place.flow, [place]), [job.id], cancels or 0)
 
-    def _go_on(self, place: FlowStep) -> Steps[None]:
-        """As `Flows.go_on` does."""
-        step = frozenset([place.step])
-        marker = flows.marker_document(flows.Marker(place.flow, ended=step, added=step))
-        yield from self._insert(flows.MARKERS, [marker])
-        cancelled = {"_id": place.flow, **flows.CANCELLED}
-        collection = self._collection(flows.NAME)
-        yield lambda: collection.update_many(cancelled, flows.GO_ON, session=self._session)
+    def _go_on(self, flow: ObjectId, steps: Sequence[FlowStep], *, cancelled: bool) -> Steps[int | None]:
+        """As `Flows.go_on` does: how often the flow was cancelled; None when it is gone."""
+        query, update = flows.going_on(flow, steps, cancelled=cancelled)
+        collection, fields = self._collection(flows.NAME), {"cancels": 1}
+        before = yield lambda: collection.find_one_and_update(query, update, fields, session=self._session)
+        return None if before is None else flows.cancels_of(before)
+
+    def _look_again(self, marker: flows.Marker, jobs: Sequence[JobId], cancels: int) -> Steps[None]:
+        """Leaves the marker of these new jobs of a flow, and writes on them how often the flow had been cancelled."""
+        if cancels:
+            collection, number = self._collection(scheduled.NAME), {"$set": {"flow.cancels": cancels}}
+            query = {"_id": {"$in": list(jobs)}}
+            yield lambda: collection.update_many(query, number, session=self._session)
+        yield from self._insert(flows.MARKERS, [flows.marker_document(marker)])
 
     def start_flow(self, flow: flows.Flow, jobs: Sequence[Job], *, own_ids: bool) -> Steps[None]:
         """Stores a flow and all its steps. Raises JobExists if a step has an id that is taken."""
@@ -315,12 +325,16 @@ class InSession:
     def add_steps(self, flow: ObjectId, jobs: Sequence[Job], *, own_ids: bool) -> Steps[None]:
         """Stores steps of a flow that has begun, and a marker: what they wait for may be over."""
         self._needs_a_transaction("a step of a flow")
-        found = yield from self._find(flows.NAME, [flow], {"forgotten": 1})
-        if not found or found[0].get("forgotten"):
-            raise FlowNotFound(f"there is no flow {flow!r}: it was forgotten, or never was")
-        yield from self._insert(scheduled.NAME, (yield from self._checked_steps(jobs, own_ids)))
+        documents = yield from self._checked_steps(jobs, own_ids)
+        cancels = yield from self._go_on(flow, [job.flow for job in jobs if job.flow is not None], cancelled=False)
+        if cancels is None:
+            found = yield from self._find(flows.NAME, [flow])
+            if not found or found[0].get("forgotten"):
+                raise FlowNotFound(f"there is no flow {flow!r}: it was forgotten, or never was")
+            raise flows.is_cancelled(found[0])
+        yield from self._insert(scheduled.NAME, documents)
         marker = flows.Marker(flow, added=frozenset(job.id for job in jobs))
-        yield from self._insert(flows.MARKERS, [flows.marker_document(marker)])
+        yield from self._look_again(marker, [job.id for job in jobs], cancels)
 
     def _checked_steps(self, jobs: Sequence[Job], own_ids: bool) -> Steps[list[Any]]:
         """Their documents. What is wrong with one is raised before anything is written: a caller that goes on with its

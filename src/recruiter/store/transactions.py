@@ -326,27 +326,33 @@ class Transactions:
         """Stores the job that repeats each ended one, and marks the ended one; returns how many. Unless `again`, jobs
         that were recovered before are left out. Jobs that are gone are left out too, and steps of flows that were
         recovered before: a step waits or runs once."""
-        return self.by_hand(lambda session: self._recover(jobs, again, session))
+        return self.by_hand(lambda session: self.recover_in(session, jobs, again=again, cancelled=True))
 
-    def _recover(self, jobs: Mapping[JobId, RawBSONDocument], again: bool, session: ClientSession) -> int:
+    def recover_in(
+        self, session: ClientSession, jobs: Mapping[JobId, RawBSONDocument], *, again: bool, cancelled: bool
+    ) -> int:
+        """The same inside a transaction. Steps of a flow that is forgotten are left out; so are steps of a flow that
+        was cancelled, unless with `cancelled` it is so no more."""
         places = {id: flow_of(bytes(job.raw)) for id, job in jobs.items()}
         steps = [id for id, place in places.items() if place is not None]
         archived, fresh = self._archived.collection, {"recovered_as": None}
         old: Document = {"_id": {"$in": list(jobs)}, **({} if again else fresh)}
         if steps and again:
             old = {"$and": [old, {"$or": [fresh, {"_id": {"$nin": steps}}]}]}
-        there = [document["_id"] for document in archived.find(old, {"_id": 1}, session=session)]
-        if there:
-            marks = [UpdateOne({"_id": id}, {"$set": {"recovered_as": id_of(bytes(jobs[id].raw))}}) for id in there]
-            archived.bulk_write(marks, ordered=False, session=session)
-            self._scheduled.collection.insert_many([jobs[id] for id in there], session=session)
-            self._flows.go_on([place for id in there if (place := places[id]) is not None], session)
-        return len(there)
-
-    def bring_back(self, jobs: Mapping[JobId, RawBSONDocument], session: ClientSession) -> None:
-        """Inside a transaction of the leader: steps that were archived because a dependency failed wait again."""
-        if jobs:
-            self._recover(jobs, False, session)
+        there = [document["_id"] for document in archived.find(old, {"_id": 1}, session=session)] if jobs else []
+        found = [place for id in there if (place := places[id]) is not None]
+        cancels = self._flows.go_on(found, session, cancelled=cancelled)
+        new = {id: id_of(bytes(jobs[id].raw)) for id in there if (place := places[id]) is None or place.flow in cancels}
+        if not new:
+            return 0
+        marks = [UpdateOne({"_id": id}, {"$set": {"recovered_as": new_id}}) for id, new_id in new.items()]
+        archived.bulk_write(marks, ordered=False, session=session)
+        self._scheduled.collection.insert_many([jobs[id] for id in new], session=session)
+        for flow, number in cancels.items():
+            if number:
+                query = {"_id": {"$in": list(new.values())}, "flow.id": flow}
+                self._scheduled.collection.update_many(query, {"$set": {"flow.cancels": number}}, session=session)
+        return len(new)
 
     @store_call
     def lead(self, term: int, holder: str, write: Callable[[ClientSession], T]) -> T:

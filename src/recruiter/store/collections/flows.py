@@ -1,6 +1,6 @@
 """`flows`: one document for each flow; and `flow_markers`: the flows that the leader must look at again.
 
-    flows         {_id, name, username, created_at, ends: [{on, job}], run: [on], holds, looked_at,
+    flows         {_id, name, username, created_at, ends: [{on, job}], run: [on], holds, cancels, changes,
                    paused: {at, by, reason}, cancel: {at, by, reason}, ended: {at, state}, forgotten}
     flow_markers  {_id, flow, ended: [steps], added: [steps], all: true}
 
@@ -25,7 +25,7 @@ from pymongo.collection import Collection
 from recruiter.domain.flow import FlowState, FlowStep, On
 from recruiter.domain.job import Cancellation, JobId
 from recruiter.domain.unreadable import Parsed, Unreadable
-from recruiter.errors import UnreadableDocument
+from recruiter.errors import InvalidFlow, UnreadableDocument
 from recruiter.store import fields
 from recruiter.store.codec import RAW, Document, new_id, step_of, this_document
 from recruiter.store.errors import store_call
@@ -57,9 +57,13 @@ VALIDATOR: Document = {
 }
 MARKERS_VALIDATOR: Document = {"$jsonSchema": {"properties": {"flow": {"bsonType": "objectId"}}}}
 _THERE: Document = {"forgotten": None}
-CANCELLED: Document = {"cancel": {"$exists": True}}
-GO_ON: Document = {"$unset": {"cancel": "", "ended": ""}}
-"""For a flow that was cancelled. It may have ended; the leader decides how it ends now."""
+TOUCH: Document = {"$inc": {"changes": 1}}
+"""Every transaction that rests on a flow writes its document, so that two of them conflict. It must change something:
+an update that changes nothing conflicts with nothing."""
+GO_ON: Document = {**TOUCH, "$unset": {"ended": ""}}
+"""The flow has another step: if it had ended, the leader decides anew how it ends."""
+UNCANCEL: Document = {**TOUCH, "$unset": {"ended": "", "cancel": ""}}
+"""The same of a flow that was cancelled: somebody wants it to go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,8 @@ class Flow:
     """How often it has been paused."""
     cancel: Cancellation | None = None
     """Who cancelled it."""
+    cancels: int = 0
+    """How often it has been cancelled. Each job that is stored later has this number, and a late cancel leaves it."""
     ended_at: datetime | None = None
     outcome: FlowState | None = None
     """How it ended; None while steps wait or run, as far as the leader has looked."""
@@ -118,19 +124,21 @@ class Flows:
         """Inside the transaction that archives these: leaves a marker for the steps of flows among them."""
         self.leave(markers_of(ended), session)
 
-    def go_on(self, steps: Iterable[FlowStep], session: ClientSession) -> None:
-        """Inside the transaction that recovers these: leaves markers for them and for what depends on them. A flow that
-        was cancelled is so no more: somebody wants it to go on, and it ends anew."""
-        by_flow: dict[ObjectId, frozenset[JobId]] = {}
+    def go_on(self, steps: Iterable[FlowStep], session: ClientSession, *, cancelled: bool) -> dict[ObjectId, int]:
+        """Inside the transaction that recovers these steps: their flows go on, and the leader looks at the steps and at
+        their dependents. Returns the flows and how often each was cancelled. A flow that is gone is left out; so is one
+        that was cancelled, unless with `cancelled` it is so no more."""
+        by_flow: dict[ObjectId, list[FlowStep]] = {}
         for place in steps:
-            by_flow[place.flow] = by_flow.get(place.flow, frozenset()) | {place.step}
-        if by_flow:
-            self.leave([Marker(flow, ended=some, added=some) for flow, some in by_flow.items()], session)
-            self.go_on_after_cancel(by_flow, session)
-
-    def go_on_after_cancel(self, ids: Iterable[ObjectId], session: ClientSession) -> None:
-        """Inside a transaction: those of these that were cancelled are so no more."""
-        self.collection.update_many({"_id": {"$in": list(ids)}, **CANCELLED}, GO_ON, session=session)
+            by_flow.setdefault(place.flow, []).append(place)
+        found: dict[ObjectId, int] = {}
+        for flow, places in by_flow.items():
+            query, update = going_on(flow, places, cancelled=cancelled)
+            before = self.collection.find_one_and_update(query, update, {"cancels": 1}, session=session)
+            if before is not None:
+                found[flow] = cancels_of(before)
+        self.leave([recovered_marker(flow, by_flow[flow]) for flow in found], session)
+        return found
 
     def leave(self, markers: Sequence[Marker], session: ClientSession) -> None:
         if markers:
@@ -195,29 +203,49 @@ class Flows:
         found = self.collection.find(query, {"_id": 1}, hint=BY_END, limit=limit).sort("ended.at", ASCENDING)
         return [document["_id"] for document in found]
 
-    def touch(self, id: ObjectId, at: datetime, session: ClientSession) -> None:
+    def touch(self, id: ObjectId, session: ClientSession) -> None:
         """Inside the leader's transaction: conflicts with those that pause, cancel or forget this flow."""
-        self.collection.update_one({"_id": id}, {"$set": {"looked_at": at}}, session=session)
+        self.collection.update_one({"_id": id}, TOUCH, session=session)
 
     def conclude(
         self, id: ObjectId, state: FlowState | None, at: datetime, run: Iterable[On], session: ClientSession
     ) -> None:
         """Inside the leader's transaction: the flow has ended, or goes on again. `run` are the steps that waited for
         the end and have been made."""
-        update: Document = {"$set": {"looked_at": at}, "$addToSet": {"run": {"$each": [on.value for on in run]}}}
+        update: Document = {**TOUCH, "$addToSet": {"run": {"$each": [on.value for on in run]}}}
         if state is None:
             update["$unset"] = {"ended": ""}
         else:
-            update["$set"]["ended"] = {"at": at, "state": state.value}
+            update["$set"] = {"ended": {"at": at, "state": state.value}}
         self.collection.update_one({"_id": id}, update, session=session)
 
     def pause(self, id: ObjectId, flag: Document, session: ClientSession) -> int | None:
         """Inside a transaction: pauses; returns how often it has been paused now, None when there is no such flow."""
-        update = {"$set": {"paused": flag}, "$inc": {"holds": 1}}
+        return self._count_up(id, "holds", {"$set": {"paused": flag}}, session)
+
+    def cancel(self, id: ObjectId, flag: Document, session: ClientSession) -> int | None:
+        """Inside a transaction: cancels; returns how often it has been cancelled now, None when there is no such
+        flow."""
+        return self._count_up(id, "cancels", {"$set": {"cancel": flag}, "$unset": {"ended": ""}}, session)
+
+    def _count_up(self, id: ObjectId, counter: str, update: Document, session: ClientSession) -> int | None:
         after = self.collection.find_one_and_update(
-            {"_id": id, **_THERE}, update, {"holds": 1}, return_document=ReturnDocument.AFTER, session=session
+            {"_id": id, **_THERE},
+            {**update, "$inc": {counter: 1, "changes": 1}},
+            {counter: 1},
+            return_document=ReturnDocument.AFTER,
+            session=session,
         )
-        return None if after is None else int(after["holds"])
+        return None if after is None else int(after[counter])
+
+    def lift_cancel(self, id: ObjectId, session: ClientSession) -> None:
+        """Inside a transaction: it was cancelled, and goes on."""
+        self.collection.update_one({"_id": id, **_THERE}, UNCANCEL, session=session)
+
+    def resume(self, id: ObjectId, session: ClientSession) -> bool:
+        """Inside a transaction; false when there is no such flow."""
+        update = {**TOUCH, "$unset": {"paused": ""}}
+        return self.collection.update_one({"_id": id, **_THERE}, update, session=session).matched_count == 1
 
     @store_call
     def look_again_unless(self, id: ObjectId, holds: int) -> None:
@@ -231,16 +259,9 @@ class Flows:
         query = {"_id": {"$in": [ObjectId(id) for id in ids]}, "paused": {"$exists": True}}
         return {document["_id"].binary for document in self.collection.find(query, {"_id": 1})}
 
-    def set_flag(self, id: ObjectId, fields: Document, unset: Sequence[str], session: ClientSession) -> bool:
-        """Inside a transaction: resumes, cancels; false when there is no such flow."""
-        update: Document = {"$set": fields} if fields else {}
-        if unset:
-            update["$unset"] = dict.fromkeys(unset, "")
-        return self.collection.update_one({"_id": id, **_THERE}, update, session=session).matched_count == 1
-
     def forget(self, id: ObjectId, session: ClientSession) -> bool:
         """Inside a transaction: from now on it is as if there were no such flow."""
-        marked = {"$set": {"forgotten": True}}
+        marked = {**TOUCH, "$set": {"forgotten": True}}
         return (
             self.collection.update_one(
                 {"_id": id, "ended.at": {"$exists": True}}, marked, session=session
@@ -266,6 +287,37 @@ def flow_record(flow: Flow) -> Document:
     if flow.ends:
         document["ends"] = [{"on": on.value, "job": job} for on, job in flow.ends]
     return document
+
+
+def going_on(flow: ObjectId, steps: Iterable[FlowStep], *, cancelled: bool) -> tuple[Document, Document]:
+    """The query and the update of a flow of which these steps are stored, in the same transaction: a process that
+    forgets, cancels or concludes the flow conflicts with it. A step that waits for the end of the flow changes nothing
+    about how the flow has ended. With `cancelled`, a flow that was cancelled is so no more."""
+    query: Document = {"_id": flow, **_THERE}
+    if all(step.on is not None for step in steps):
+        return query, TOUCH
+    if not cancelled:
+        return {**query, "cancel": None}, GO_ON
+    return query, UNCANCEL
+
+
+def cancels_of(flow: Document) -> int:
+    """How often it has been cancelled."""
+    return int(fields.whole(flow, "cancels", 0))
+
+
+def is_cancelled(flow: Document) -> InvalidFlow:
+    """Why nothing can be added to it."""
+    cancel = cancellation_from(flow.get("cancel"))
+    by = "somebody" if cancel is None or cancel.by is None else cancel.by
+    name, id = flow.get("name"), flow["_id"]
+    return InvalidFlow(f"flow {name!r} ({id}) was cancelled by {by}; retry it before you add steps")
+
+
+def recovered_marker(flow: ObjectId, steps: Iterable[FlowStep]) -> Marker:
+    """Recovered steps wait again, and so do the steps that wait for them."""
+    named = frozenset(step.step for step in steps)
+    return Marker(flow, ended=named, added=named)
 
 
 def markers_of(ended: Iterable[bytes | Document]) -> list[Marker]:
@@ -313,6 +365,7 @@ def _flow(document: Document) -> Flow:
         paused=cancellation_from(document.get("paused")),
         holds=fields.whole(document, "holds", 0),
         cancel=cancellation_from(document.get("cancel")),
+        cancels=cancels_of(document),
         ended_at=None if ended is None else fields.moment(ended, "at"),
         outcome=None if ended is None else FlowState(fields.text(ended, "state")),
     )

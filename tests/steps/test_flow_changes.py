@@ -1,0 +1,385 @@
+"""The rules of changing a flow that others change at the same time, each with what goes wrong without it: cancels are
+numbered, and a transaction that adds or recovers a step writes the flow that it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from recruiter import FlowHandle, FlowNotFound, FlowState, InvalidFlow, JobNotFound, Recruiter, Step, Superseded
+from recruiter.domain.job import JobId
+from recruiter.domain.names import CANCELLED_LANE
+from recruiter.steps import control_flow
+from recruiter.steps.clean import forget_flows
+from recruiter.store import flow_steps
+from recruiter.store.collections import flows
+from recruiter.store.flow_steps import FlowSteps
+from recruiter.store.transactions import Transactions
+from tests.flows import Mutant, Stage, Story, ends_badly, stories_of, without_its_rule
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def stage(recruiter: Recruiter) -> Stage:
+    @recruiter.task
+    def work(name: str) -> None: ...
+
+    return Stage(recruiter)
+
+
+def flow_of(stage: Stage, *names: str, ends: bool = True) -> tuple[FlowHandle, list[Step[Any]]]:
+    """Steps side by side, and a step for each way in which the flow may end."""
+    flow = stage.recruiter.flow("f")
+    steps = [flow.add("work", name) for name in names]
+    if ends:
+        flow.on_success("work", "success").on_failure("work", "failure").on_end("work", "end")
+    return flow.start(), steps
+
+
+def failed_flow(stage: Stage) -> tuple[FlowHandle, Step[Any]]:
+    handle, (a,) = flow_of(stage, "a")
+    stage.run(a.id, fails=[a.id])
+    stage.settle_down()
+    run_the_ends(stage)
+    assert handle.report().state is FlowState.FAILED
+    return handle, a
+
+
+def run_the_ends(stage: Stage) -> list[str]:
+    """Runs the steps that waited for the end of a flow; returns which they were."""
+    ready = stage.ready()
+    arguments = stage.run(*ready) if ready else {}
+    stage.settle_down()
+    return [values["name"] for values in arguments.values()]
+
+
+def everything_is_old(stage: Stage) -> None:
+    """The cleaner removes the flows that may be forgotten."""
+    while forget_flows(stage.store, stage.store.clock.now() + 2 * DAY, DAY):
+        pass
+
+
+@contextmanager
+def before(owner: Any, name: str, happens: Callable[[], object]) -> Iterator[None]:
+    """Something happens once, right before a method is called: its caller has stood still until then."""
+    whole = getattr(owner, name)
+
+    def late(*given: Any, **named: Any) -> Any:
+        patch.undo()
+        happens()
+        return whole(*given, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, late)
+        yield
+
+
+# -- the stories: a flow that had ended ------------------------------------------------------------------------------
+
+
+def a_recovered_step_succeeds_before_the_leader_looks(stage: Stage) -> None:
+    handle, a = failed_flow(stage)
+    again = stage.recruiter.recover(a.id)
+    stage.run(again.id)
+    stage.settle_down()
+    assert handle.report().state is FlowState.SUCCEEDED
+    assert run_the_ends(stage) == ["success"]
+
+
+def an_added_step_fails_before_the_leader_looks(stage: Stage) -> None:
+    handle, (a,) = flow_of(stage, "a")
+    stage.run(a.id)
+    stage.settle_down()
+    run_the_ends(stage)
+    b = handle.add("work", "b")
+    stage.store.scheduled.collection.update_one({"_id": b.id}, {"$set": {"lane": "generic/work"}})
+    stage.run(b.id, fails=[b.id])
+    stage.settle_down()
+    assert handle.report().state is FlowState.FAILED
+    assert run_the_ends(stage) == ["failure"]
+
+
+def a_retried_flow_is_kept_from_its_last_end_on(stage: Stage) -> None:
+    """Given a flow that failed long ago, when it is retried and succeeds before the leader looks, then its end is new:
+    the cleaner keeps it as long as any flow that ends now."""
+    handle, _ = failed_flow(stage)
+    long_ago = stage.store.clock.now() - 3 * DAY
+    stage.store.flows.collection.update_one({"_id": handle.id}, {"$set": {"ended.at": long_ago}})
+    handle.retry()
+    stage.run(*stage.store.scheduled.which_exist(ids_of_waiting(stage)))
+    stage.settle_down()
+    ended_at = handle.report().ended_at
+    assert ended_at is not None
+    assert ended_at > long_ago + DAY
+
+
+def ids_of_waiting(stage: Stage) -> list[JobId]:
+    return [document["_id"] for document in stage.store.scheduled.collection.find({}, {"_id": 1})]
+
+
+def ends_stay(patch: pytest.MonkeyPatch) -> None:
+    """A flow that had ended is not written when it goes on, but for the lock."""
+    for update in ("GO_ON", "UNCANCEL"):
+        patch.setattr(flows, update, flows.TOUCH)
+
+
+# -- the stories: a flow that is forgotten ---------------------------------------------------------------------------
+
+
+def a_flow_is_forgotten_while_a_step_is_added(stage: Stage) -> None:
+    """Given a cleaner that has seen that a flow is over, when a step is added before it writes, then the flow is kept,
+    and the step starts."""
+    handle, (a,) = flow_of(stage, "a", ends=False)
+    stage.run(a.id)
+    stage.settle_down()
+    added: list[Step[Any]] = []
+    with before(flows.Flows, "forget", lambda: added.append(handle.add("work", "b"))):
+        everything_is_old(stage)
+    stage.settle_down()
+    assert stage.ready() == [added[0].id]
+
+
+def a_flow_is_forgotten_while_a_step_is_recovered(stage: Stage) -> None:
+    _, (a,) = flow_of(stage, "a", ends=False)
+    stage.run(a.id, fails=[a.id])
+    stage.settle_down()
+    again: list[JobId] = []
+    with before(flows.Flows, "forget", lambda: again.append(stage.recruiter.recover(a.id).id)):
+        everything_is_old(stage)
+    stage.settle_down()
+    assert stage.ready() == again
+
+
+def nothing_is_touched(patch: pytest.MonkeyPatch) -> None:
+    """Whoever adds or recovers a step only reads the flow."""
+    for update in ("GO_ON", "UNCANCEL"):
+        patch.setattr(flows, update, {"$unset": {"nothing": ""}})
+
+
+# -- the stories: cancels are numbered -------------------------------------------------------------------------------
+
+
+def cancelled_and_retried(stage: Stage, handle: FlowHandle) -> None:
+    stage.settle_down()
+    run_the_ends(stage)
+    assert handle.report().state is FlowState.CANCELLED
+    handle.retry()
+
+
+def a_process_stands_still_while_it_cancels(stage: Stage) -> None:
+    """Given a process that has cancelled a flow and stands still, when the leader ends the flow and it is retried
+    meanwhile, then the process cancels none of the new jobs."""
+    handle, _ = flow_of(stage, "a", "b")
+    with before(FlowSteps, "flag", lambda: cancelled_and_retried(stage, handle)):
+        handle.cancel()
+    stage.settle_down()
+    assert len(stage.ready()) == 2
+
+
+def a_leader_stands_still_while_it_cancels(stage: Stage) -> None:
+    handle, _ = flow_of(stage, "a", "b")
+    old = stage.lease
+
+    def meanwhile() -> None:
+        stage.take_the_lead()
+        cancelled_and_retried(stage, handle)
+
+    handle.cancel()
+    with before(FlowSteps, "flag", meanwhile), suppress(Superseded):
+        stage.look(old)
+    stage.settle_down()
+    assert len(stage.ready()) == 2
+
+
+def a_step_is_recovered_before_a_late_cancel(stage: Stage) -> None:
+    """The same, and one step is recovered by its id: the flow goes on with it."""
+    handle, (a, _) = flow_of(stage, "a", "b")
+    again: list[JobId] = []
+
+    def meanwhile() -> None:
+        stage.settle_down()
+        run_the_ends(stage)
+        again.append(stage.recruiter.recover(a.id).id)
+
+    with before(FlowSteps, "flag", meanwhile):
+        handle.cancel()
+    stage.settle_down()
+    assert stage.ready() == again
+
+
+def a_step_is_added_before_a_late_cancel(stage: Stage) -> None:
+    """The same, and a step is added to the flow that goes on."""
+    handle, (a, _) = flow_of(stage, "a", "b")
+    added: list[JobId] = []
+
+    def meanwhile() -> None:
+        stage.settle_down()
+        run_the_ends(stage)
+        stage.recruiter.recover(a.id)
+        added.append(handle.add("work", "c").id)
+
+    with before(FlowSteps, "flag", meanwhile):
+        handle.cancel()
+    stage.settle_down()
+    assert set(added) <= set(stage.ready())
+
+
+def unnumbered(patch: pytest.MonkeyPatch) -> None:
+    """Every step that has not ended is flagged."""
+
+    def flag(self: FlowSteps, flow: Any, flag: Any, *_: Any) -> None:
+        update = {"$set": {"cancel": flag, "lane": CANCELLED_LANE}}
+        self._scheduled.update_many(flow_steps._to_cancel(flow), update)
+
+    patch.setattr(FlowSteps, "flag", flag)
+
+
+def ends_run_after_a_cancel(stage: Stage) -> None:
+    """Given a flow that was cancelled and has ended, when the leader looks at it once more, then the steps that waited
+    for its end are not cancelled."""
+    handle, _ = flow_of(stage, "a")
+    handle.cancel()
+    stage.settle_down()
+    handle.resume()
+    stage.settle_down()
+    assert sorted(run_the_ends(stage)) == ["end", "failure"]
+
+
+def ends_flagged(patch: pytest.MonkeyPatch) -> None:
+    whole = flow_steps._to_cancel
+
+    def to_cancel(flow: Any) -> Any:
+        query = whole(flow)
+        del query["flow.on"]
+        return query
+
+    patch.setattr(flow_steps, "_to_cancel", to_cancel)
+
+
+def a_flow_is_cancelled_again_while_it_is_retried(stage: Stage) -> None:
+    """Given a process that retries a cancelled flow batch by batch, when the flow is cancelled again after the first
+    batch, then it stays cancelled."""
+    handle, _ = flow_of(stage, "a", "b", "c", ends=False)
+    handle.cancel()
+    stage.settle_down()
+    recovers = Transactions.recover_in
+
+    def recover(self: Transactions, *given: Any, **named: Any) -> int:
+        done = recovers(self, *given, **named)
+        patch.setattr(Transactions, "recover_in", then_cancelled)
+        return done
+
+    def then_cancelled(self: Transactions, *given: Any, **named: Any) -> int:
+        patch.setattr(Transactions, "recover_in", recovers)
+        handle.cancel()
+        return recovers(self, *given, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(control_flow, "_AT_ONCE", 1)
+        patch.setattr(Transactions, "recover_in", recover)
+        assert handle.retry() == 1
+    stage.settle_down()
+    assert (handle.report().state, stage.ready()) == (FlowState.CANCELLED, [])
+
+
+def every_batch_lifts_the_cancel(patch: pytest.MonkeyPatch) -> None:
+    whole = flows.going_on
+    patch.setattr(flows, "going_on", lambda *given, **_: whole(*given, cancelled=True))
+
+
+def a_flow_is_cancelled_before_its_dependents_come_back(stage: Stage) -> None:
+    """Given a step that failed for its dependency, when that is recovered and the flow is cancelled before the leader
+    looks, then the leader does not bring it back: the flow stays cancelled."""
+    flow = stage.recruiter.flow("f")
+    a = flow.add("work", "a")
+    flow.add("work", "b", after=a)
+    handle = flow.start()
+    stage.run(a.id, fails=[a.id])
+    stage.settle_down()
+    stage.recruiter.recover(a.id)
+    handle.cancel()
+    stage.look()
+    stage.settle_down()
+    assert (handle.report().state, stage.ready()) == (FlowState.CANCELLED, [])
+
+
+RULES: list[tuple[Story, Mutant]] = [
+    (a_recovered_step_succeeds_before_the_leader_looks, ends_stay),
+    (an_added_step_fails_before_the_leader_looks, ends_stay),
+    (a_retried_flow_is_kept_from_its_last_end_on, ends_stay),
+    (a_flow_is_forgotten_while_a_step_is_added, nothing_is_touched),
+    (a_flow_is_forgotten_while_a_step_is_recovered, nothing_is_touched),
+    (a_process_stands_still_while_it_cancels, unnumbered),
+    (a_leader_stands_still_while_it_cancels, unnumbered),
+    (a_step_is_recovered_before_a_late_cancel, unnumbered),
+    (a_step_is_added_before_a_late_cancel, unnumbered),
+    (ends_run_after_a_cancel, ends_flagged),
+    (a_flow_is_cancelled_again_while_it_is_retried, every_batch_lifts_the_cancel),
+    (a_flow_is_cancelled_before_its_dependents_come_back, every_batch_lifts_the_cancel),
+]
+
+
+@stories_of(RULES)
+def test_a_story_ends_well(stage: Stage, story: Story) -> None:
+    story(stage)
+
+
+@without_its_rule(RULES)
+def test_without_its_rule_it_ends_badly(stage: Stage, story: Story, mutant: Mutant) -> None:
+    ends_badly(stage, story, mutant)
+
+
+# -- what people are told --------------------------------------------------------------------------------------------
+
+
+def test_cancelling_counts_the_steps_that_the_leader_has_flagged_before(stage: Stage) -> None:
+    """Given a leader that comes to the marker before the process that cancels has flagged the steps, then the process
+    still says how many it has cancelled."""
+    handle, _ = flow_of(stage, *map(str, range(5)))
+
+    with before(FlowSteps, "flag", stage.settle_down):
+        assert handle.cancel() == 5
+
+
+def test_retrying_a_flow_that_somebody_has_paused_leaves_it_paused(stage: Stage) -> None:
+    handle, _ = failed_flow(stage)
+    handle.pause(by="ada")
+
+    assert handle.retry() == 1
+
+    stage.settle_down()
+    assert (handle.report().state, stage.ready()) == (FlowState.PAUSED, [])
+    handle.resume()
+    stage.settle_down()
+    assert len(stage.ready()) == 1
+
+
+def test_a_step_that_was_forgotten_with_its_flow_cannot_be_recovered(stage: Stage) -> None:
+    """Given a cleaner that has forgotten a flow and has not removed its jobs yet, then nothing of it comes back."""
+    handle, a = failed_flow(stage)
+    stage.store.flows.collection.update_one({"_id": handle.id}, {"$set": {"forgotten": True}})
+
+    with pytest.raises(JobNotFound, match="forgotten"):
+        stage.recruiter.recover(a.id)
+    with pytest.raises(FlowNotFound):
+        handle.add("work", "b")
+
+    assert stage.store.scheduled.collection.count_documents({}) == 0
+
+
+def test_a_step_is_not_added_to_a_flow_that_is_cancelled_at_that_moment(stage: Stage) -> None:
+    """The check is part of the transaction that adds the step."""
+    handle, _ = flow_of(stage, "a")
+
+    with (
+        before(type(stage.store.flow_steps), "known", handle.cancel),
+        pytest.raises(InvalidFlow, match="was cancelled"),
+    ):
+        handle.add(stage.recruiter.job("work", ["b"]).with_id("mine"))
+
+    assert stage.store.scheduled.collection.count_documents({"_id": "mine"}) == 0
