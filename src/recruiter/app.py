@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, get_args, overload
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     import recruiter.flow as _flow
     import recruiter.jobs as _jobs
     import recruiter.steps.cancel as _cancel
+    import recruiter.steps.change as _change
     import recruiter.steps.clean as _clean
     import recruiter.views.analytics as _analytics
     import recruiter.views.explain as _explain
@@ -62,6 +64,7 @@ else:  # an application that only makes jobs starts without them
     _flow = ImportedOnUse("recruiter.flow")
     _jobs = ImportedOnUse("recruiter.jobs")
     _cancel = ImportedOnUse("recruiter.steps.cancel")
+    _change = ImportedOnUse("recruiter.steps.change")
     _clean = ImportedOnUse("recruiter.steps.clean")
     _analytics = ImportedOnUse("recruiter.views.analytics")
     _explain = ImportedOnUse("recruiter.views.explain")
@@ -217,6 +220,52 @@ class Recruiter(Producer):
         _cancel.cancel(self.store, self.clock, _find.meant(self.store, id), by, reason)
 
     acancel = async_face(cancel)
+
+    def reschedule(
+        self,
+        id: JobId,
+        *,
+        at: datetime | None = None,
+        in_: DurationLike | None = None,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """Gives a waiting job another time: `at`, a datetime with a time zone, or `in_`, so long from now. A job that
+        waits for its retry, or sleeps (`current_job.sleep`), goes on at that time too.
+
+        When the call has returned, no worker starts the job before its new time. A job whose expiry was given as a
+        duration expires that long after the new time. Raises JobNotFound when the job has ended, or never was;
+        JobNotWaiting when a worker holds it, or when it waits for a signal or for other steps of its flow; InvalidJob
+        and InvalidDuration.
+        """
+        check_remark(by, reason)
+        change = _change.to_time(self.clock.now(), at, in_, by, reason)
+        _change.change_one(self.store, _find.meant(self.store, id), change)
+        self.after_send()
+
+    areschedule = async_face(reschedule)
+
+    def run_now(self, id: JobId, *, by: str | None = None, reason: str | None = None) -> None:
+        """Makes a postponed job due: one that is scheduled for later, waits for its retry, or sleeps. It gets its turn
+        by its priority. A job that is due already is left as it is. Raises JobNotFound and JobNotWaiting like
+        `reschedule`."""
+        check_remark(by, reason)
+        change = _change.to_now(self.clock.now(), by, reason)
+        _change.change_one(self.store, _find.meant(self.store, id), change)
+        self.after_send()
+
+    arun_now = async_face(run_now)
+
+    def reprioritise(
+        self, id: JobId, priority: int | float, *, by: str | None = None, reason: str | None = None
+    ) -> None:
+        """Gives a waiting job another priority. Raises JobNotFound and JobNotWaiting like `reschedule`, and
+        InvalidJob."""
+        check_remark(by, reason)
+        change = _change.to_priority(self.clock.now(), priority, by, reason)
+        _change.change_one(self.store, _find.meant(self.store, id), change)
+
+    areprioritise = async_face(reprioritise)
 
     def remove(self, id: JobId) -> None:
         """Removes an ended job for good. Raises JobNotFound if it waits, runs or does not exist."""

@@ -18,6 +18,7 @@ RecruiterError
 ├── TaskExists                     two different functions have the same name
 ├── JobNotFound                    no job with this id
 ├── JobSucceeded                   a job that succeeded is recovered only with again=True
+├── JobNotWaiting                  a job that cannot be rescheduled or reprioritised now
 ├── FlowNotFound                   no flow with this id
 ├── SchedulerNotFound              no scheduler with this urn
 ├── WorkerNotFound                 no worker with this id is on the roster
@@ -159,6 +160,11 @@ class JobNotFound(RecruiterError):
 
 class JobSucceeded(RecruiterError):
     """The job succeeded, so recovering it would do its work a second time; give `again=True` if you mean that."""
+
+
+class JobNotWaiting(RecruiterError):
+    """The job cannot be changed now: a worker holds it, it waits for a signal or for other steps of its flow, or it is
+    being cancelled. Nothing was changed."""
 
 
 class FlowNotFound(RecruiterError):

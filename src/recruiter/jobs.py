@@ -1,4 +1,4 @@
-"""`recruiter.jobs`: lists, counts, cancels, recovers and removes the jobs that a filter finds."""
+"""`recruiter.jobs`: lists, counts, changes, cancels, recovers and removes the jobs that a filter finds."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from datetime import datetime
 from typing import Any, Literal, TypeVar, Unpack, overload
 
 from recruiter.async_face import async_face
+from recruiter.domain.duration import DurationLike
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import check_remark
 from recruiter.domain.search.filter import Conditions, Count, JobFilter, JobSummary, Page, filter_of
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidFilter
 from recruiter.steps.cancel import cancel_some, without_new_jobs
+from recruiter.steps.change import change_some, to_now, to_priority, to_time
 from recruiter.steps.clean import remove_some
 from recruiter.steps.recover import checked_moment, recover_some
+from recruiter.store.changes import Change
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
 from recruiter.store.fields import check_id
@@ -143,6 +146,70 @@ class Jobs:
         )
 
     acancel = async_face(cancel)
+
+    def reschedule(
+        self,
+        filter: JobFilter | None = None,
+        *,
+        at: datetime | None = None,
+        in_: DurationLike | None = None,
+        by: str | None = None,
+        reason: str | None = None,
+        everything: bool = False,
+        progress: Progress | None = None,
+        **conditions: Unpack[Conditions],
+    ) -> int:
+        """Gives waiting jobs another time, as `Recruiter.reschedule` does with one; returns how many. Jobs that a
+        worker takes meanwhile, and those that cannot be changed, are left as they are."""
+        check_remark(by, reason)
+        change = to_time(self._store().clock.now(), at, in_, by, reason)
+        return self._change(_meant(filter, conditions, everything).to_change(), change, progress)
+
+    areschedule = async_face(reschedule)
+
+    def run_now(
+        self,
+        filter: JobFilter | None = None,
+        *,
+        by: str | None = None,
+        reason: str | None = None,
+        everything: bool = False,
+        progress: Progress | None = None,
+        **conditions: Unpack[Conditions],
+    ) -> int:
+        """Makes postponed jobs due, as `Recruiter.run_now` does with one; returns how many."""
+        check_remark(by, reason)
+        change = to_now(self._store().clock.now(), by, reason)
+        return self._change(_meant(filter, conditions, everything).to_run(), change, progress)
+
+    arun_now = async_face(run_now)
+
+    def reprioritise(
+        self,
+        filter: JobFilter | None = None,
+        *,
+        priority: int | float,
+        by: str | None = None,
+        reason: str | None = None,
+        everything: bool = False,
+        progress: Progress | None = None,
+        **conditions: Unpack[Conditions],
+    ) -> int:
+        """Gives waiting jobs another priority, as `Recruiter.reprioritise` does with one; returns how many."""
+        check_remark(by, reason)
+        change = to_priority(self._store().clock.now(), priority, by, reason)
+        return self._change(_meant(filter, conditions, everything).to_change(), change, progress)
+
+    areprioritise = async_face(reprioritise)
+
+    def _change(self, wanted: JobFilter, change: Change, progress: Progress | None) -> int:
+        """Changes all of them. A job that has been changed may come again on a later page: it is left out there."""
+        store = self._store()
+        once = [change.not_applied]
+        try:
+            return self._each(wanted, lambda ids: change_some(store, wanted, ids, change), progress, lambda: once)
+        finally:
+            self._sent()
 
     def recover(
         self,

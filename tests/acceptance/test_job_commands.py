@@ -349,6 +349,26 @@ class TestActing:
         )
         assert world.recruiter.jobs.count(task="send_listed") == (1, True)
 
+    def test_waiting_jobs_are_changed(self, world: World, target: str) -> None:
+        """Given a postponed job, when a person gives it another time and priority and runs it, each command says what
+        came of it."""
+        id = str(world.postponed)
+
+        assert here(target, "job", "reschedule", id, "--at", "2099-01-01T00:00Z", "--by", "ada") == (
+            0,
+            f"job {id} is rescheduled for 2099-01-01 00:00:00 UTC\n",
+        )
+        assert here(target, "job", "reprioritise", id, "--priority", "7") == (0, f"job {id} has priority 7\n")
+        code, said = here(target, "job", "run", id)
+        assert (code, said.startswith(f"job {id} is due now: ")) == (0, True)
+        assert here(target, "job", "reschedule", "--task", "resize_listed", "--in", "1h", "--yes") == (
+            0,
+            "2 jobs are rescheduled.\n",
+        )
+        assert here(target, "job", "run", "--task", "resize_listed", "--yes") == (0, "2 jobs are due now.\n")
+        assert here(target, "job", "reschedule", id)[0] == 2
+        assert "has ended; `recover` runs it once more" in here(target, "job", "run", str(world.failed))[1]
+
     def test_many_after_a_question(self, world: World, command: Command) -> None:
         code, said = command("cancel", "--task", "resize_listed")  # nobody is there to answer
 

@@ -139,6 +139,29 @@ def test_a_job_that_succeeded_is_recovered_only_again(client: httpx.Client, recr
     assert client.get("api/job", params={"id": made}).json()["key"] == done
 
 
+def test_waiting_jobs_are_changed(client: httpx.Client, recruiter: Recruiter) -> None:
+    """Given waiting jobs, when a client of the API gives them another time or priority, then they have it."""
+    found = client.get("api/jobs", params={"state": "queued"}).json()["jobs"]
+    id = found[0]["id"]
+
+    def do(verb: str, **more: Any) -> httpx.Response:
+        return client.post("api/actions", json={"verb": verb, **more})
+
+    assert do("reschedule", ids=[id], to="2h").json()["text"] == "The job has its new time."
+    assert do("reprioritise", ids=[id], to="5").json()["text"] == "The job has its new priority."
+    assert do("run", ids=[id], reason="now").json()["text"] == "The job is due now."
+    job = recruiter.find(recruiter.jobs.id_of(id))
+    assert [(entry.what, entry.by) for entry in job.history] == [
+        ("rescheduled", "a local user"),
+        ("reprioritised", "a local user"),
+        ("run-now", "a local user"),
+    ]
+    assert do("reschedule", ids=[id], to="soon").status_code == 400
+    assert do("reprioritise", ids=[id]).status_code == 400
+    assert do("cancel", ids=[id], to="5").status_code == 400
+    assert do("reschedule", filter={"state": "queued"}, to="2099-01-01").json()["text"] == "7 jobs are rescheduled."
+
+
 def test_a_refusal_is_written_down_too(client: httpx.Client) -> None:
     assert client.post("api/actions", json={"verb": "remove-limit", "name": "task:none"}).status_code == 404
     (deed,) = client.get("api/actions").json()

@@ -1,4 +1,4 @@
-"""`recruiter job …`: finds, shows, cancels, recovers and removes jobs, one or many."""
+"""`recruiter job …`: finds, shows, changes, cancels, recovers and removes jobs, one or many."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from recruiter.errors import JobSucceeded, RecruiterError, SettingsError, StoreE
 from recruiter.jobs import MOST_LISTED
 from recruiter.views.explain import waiting_reasons
 
-app = App(name="job", help="Find jobs, look at them, cancel, recover and remove them.")
+app = App(name="job", help="Find jobs, look at them, change, cancel, recover and remove them.")
 
 Everything = Annotated[bool, Parameter(negative=(), help="Select all jobs; without ids and filters.")]
 
@@ -166,6 +166,113 @@ def cancel(
             )
 
         action = Action("cancel", "cancelling", "being cancelled", one, JobFilter.to_cancel, many)
+        return act(recruiter, action, ids, which, everything, yes)
+
+
+@app.command
+def run(
+    *ids: str,
+    who: given.AuthorOptions = given.AuthorOptions(),
+    everything: Everything = False,
+    yes: Yes = False,
+    which: FilterOptions = FilterOptions(),
+    common: given.TargetOptions = given.TargetOptions(),
+) -> int:
+    """Makes postponed jobs due, by their ids or by a filter: also those that wait for their retry, or sleep.
+
+    Parameters
+    ----------
+    ids
+        The ids of the jobs; leave them out to use a filter.
+    """
+    with recruiter_on(common) as recruiter:
+
+        def one(id: JobId) -> str:
+            recruiter.run_now(id, by=who.author, reason=who.reason)
+            return f"is due now: {recruiter.explain(id)}"
+
+        def many(filter: JobFilter, everything: bool, progress: OnDone) -> int:
+            by, reason = who.author, who.reason
+            return recruiter.jobs.run_now(filter, by=by, reason=reason, everything=everything, progress=progress)
+
+        action = Action("run", "running", "due now", one, JobFilter.to_run, many)
+        return act(recruiter, action, ids, which, everything, yes)
+
+
+@app.command
+def reschedule(
+    *ids: str,
+    at: str | None = None,
+    in_: Annotated[str | None, Parameter(name="--in")] = None,
+    who: given.AuthorOptions = given.AuthorOptions(),
+    everything: Everything = False,
+    yes: Yes = False,
+    which: FilterOptions = FilterOptions(),
+    common: given.TargetOptions = given.TargetOptions(),
+) -> int:
+    """Gives waiting jobs another time, by their ids or by a filter. Jobs that a worker holds are refused.
+
+    Parameters
+    ----------
+    ids
+        The ids of the jobs; leave them out to use a filter.
+    at
+        When: 2030-12-01T22:18:00Z.
+    in_
+        Or how long from now: 2h.
+    """
+    if (at is None) == (in_ is None):
+        raise SettingsError("give the new time: --at 2030-12-01T22:18:00Z, or --in 2h")
+    moment = None if at is None else _date(at)
+    with recruiter_on(common) as recruiter:
+
+        def one(id: JobId) -> str:
+            recruiter.reschedule(id, at=moment, in_=in_, by=who.author, reason=who.reason)
+            return f"is rescheduled for {recruiter.find(id).scheduled_at:%Y-%m-%d %H:%M:%S} UTC"
+
+        def many(filter: JobFilter, everything: bool, progress: OnDone) -> int:
+            by, reason = who.author, who.reason
+            return recruiter.jobs.reschedule(
+                filter, at=moment, in_=in_, by=by, reason=reason, everything=everything, progress=progress
+            )
+
+        action = Action("reschedule", "rescheduling", "rescheduled", one, JobFilter.to_change, many)
+        return act(recruiter, action, ids, which, everything, yes)
+
+
+@app.command
+def reprioritise(
+    *ids: str,
+    priority: float,
+    who: given.AuthorOptions = given.AuthorOptions(),
+    everything: Everything = False,
+    yes: Yes = False,
+    which: FilterOptions = FilterOptions(),
+    common: given.TargetOptions = given.TargetOptions(),
+) -> int:
+    """Gives waiting jobs another priority, by their ids or by a filter. Jobs that a worker holds are refused.
+
+    Parameters
+    ----------
+    ids
+        The ids of the jobs; leave them out to use a filter.
+    priority
+        The new priority: a higher one goes first inside its group.
+    """
+    number = int(priority) if priority.is_integer() else priority
+    with recruiter_on(common) as recruiter:
+
+        def one(id: JobId) -> str:
+            recruiter.reprioritise(id, number, by=who.author, reason=who.reason)
+            return f"has priority {number}"
+
+        def many(filter: JobFilter, everything: bool, progress: OnDone) -> int:
+            by, reason = who.author, who.reason
+            return recruiter.jobs.reprioritise(
+                filter, priority=number, by=by, reason=reason, everything=everything, progress=progress
+            )
+
+        action = Action("reprioritise", "reprioritising", "reprioritised", one, JobFilter.to_change, many)
         return act(recruiter, action, ids, which, everything, yes)
 
 

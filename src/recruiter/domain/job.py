@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 from recruiter.domain.flow import FlowStep
@@ -57,6 +58,32 @@ def check_checkpoint(kind: str, name: object) -> str:
     if len(text) > LONGEST_NAME:
         raise InvalidName(f"{kind} has {len(text)} characters; at most {LONGEST_NAME} are allowed")
     return text
+
+
+class Happened(StrEnum):
+    """What happened to a job beside its attempts. The words are stored as written here: they never change."""
+
+    RESCHEDULED = "rescheduled"
+    RUN_NOW = "run-now"
+    REPRIORITISED = "reprioritised"
+
+
+HISTORY_KEPT = 50
+"""How many entries the history of a job has; the oldest go first."""
+
+
+class HistoryEntry(NamedTuple):
+    """Something that happened to a job."""
+
+    at: datetime
+    what: str
+    """One of `Happened`."""
+    by: str | None = None
+    """The person or the worker that did it."""
+    reason: str | None = None
+    old: datetime | int | float | None = None
+    """The time or priority before a change, and after it."""
+    new: datetime | int | float | None = None
 
 
 EXECUTIONS_KEPT = 20
@@ -158,6 +185,8 @@ class Job:
     """What it has done for good, in all attempts (`current_job.once`)."""
     waits_for: SignalWait | None = None
     """The signal that it waits for (`current_job.wait_for`)."""
+    history: tuple[HistoryEntry, ...] = ()
+    """What happened to it beside its attempts: changes by people; the last 50 entries."""
 
     @property
     def key(self) -> JobId:

@@ -28,6 +28,7 @@ from recruiter.domain.job import JobId
 from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidTarget, NotAReplicaSet, ServerTooOld, StoreError, StoreRefused, StoreUnreachable
 from recruiter.first_use import cached_property, installing
+from recruiter.store.changes import Changes
 from recruiter.store.codec import LENIENT, OPTIONS, Document
 from recruiter.store.collections import (
     actions,
@@ -218,6 +219,10 @@ class Store:
     @cached_property
     def actions(self) -> actions.Actions:
         return actions.Actions(self._collection(actions.NAME))
+
+    @cached_property
+    def changes(self) -> Changes:
+        return Changes(self.scheduled.collection, self.roster)
 
     @property
     def server(self) -> Server:

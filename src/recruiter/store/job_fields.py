@@ -16,7 +16,17 @@ from typing import Any, NamedTuple
 from bson import ObjectId
 
 from recruiter.domain.flow import FlowStep, On
-from recruiter.domain.job import Cancellation, Checkpoint, Execution, Job, JobId, Signal, SignalWait
+from recruiter.domain.job import (
+    HISTORY_KEPT,
+    Cancellation,
+    Checkpoint,
+    Execution,
+    HistoryEntry,
+    Job,
+    JobId,
+    Signal,
+    SignalWait,
+)
 from recruiter.domain.names import BLOCKED_LANE, DEFAULT_METHOD, check_name
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.progress import LINES_KEPT, STATUS_KEPT, LogLine, Progress, StatusEntry, between_0_and_1
@@ -181,6 +191,32 @@ def signal_wait_from(value: Any) -> SignalWait | None:
         return None
     until, checkpoint = moment_or_none(value.get("until")), text_or_none(value.get("checkpoint"))
     return SignalWait(value["signal"], since, until, checkpoint or "")
+
+
+def is_waiting_for_signal(document: Mapping[str, Any]) -> bool:
+    """Whether the job waits for a signal now. What it waited for stays on it when it fails before it goes on; then it
+    waits for its next attempt."""
+    return bool(document.get("snoozed")) and signal_wait_from(document.get("waits_for")) is not None
+
+
+def history_of(document: Mapping[str, Any]) -> tuple[HistoryEntry, ...]:
+    """What happened to the job; values written by hand that make no sense are skipped."""
+    return tuple(
+        HistoryEntry(
+            entry["at"],
+            entry["what"],
+            text_or_none(entry.get("by")),
+            text_or_none(entry.get("reason")),
+            _moment_or_number(entry.get("from")),
+            _moment_or_number(entry.get("to")),
+        )
+        for entry in _documents(document.get("history"))[-HISTORY_KEPT:]
+        if is_text(entry.get("what")) and moment_or_none(entry.get("at")) is not None
+    )
+
+
+def _moment_or_number(value: Any) -> datetime | int | float | None:
+    return value if isinstance(value, int | float) else moment_or_none(value)
 
 
 MOST_INDEXED = 20
@@ -432,6 +468,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
     JobField("signals", use=_U.PROTOCOL | _U.LARGE),
     JobField("waits_for", "waits_for", lambda document, name: signal_wait_from(document[name]),
              use=_U.PROTOCOL | _U.WAITING | _U.PLANNED | _U.HISTORY),
+    JobField("history", "history", lambda document, _: history_of(document), use=_U.PROTOCOL | _U.LARGE | _U.HISTORY),
     # what it has reported
     JobField("status", "status", use=_REPORT | _U.LARGE),
     JobField("log", "log", use=_REPORT | _U.LARGE),

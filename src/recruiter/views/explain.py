@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from recruiter.domain.duration import brief, humanize
 from recruiter.domain.flow import StepState, Verdict, verdict
-from recruiter.domain.job import ArchivedJob, JobId
+from recruiter.domain.job import ArchivedJob, Happened, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE, id_told
 from recruiter.domain.observation import SILENT
@@ -23,7 +23,7 @@ from recruiter.store.codec import flow_of, job_from, lane_of
 from recruiter.store.collections.inbox import LOCK_LASTS, is_locked
 from recruiter.store.collections.limits import Rules
 from recruiter.store.database import Store
-from recruiter.store.job_fields import signal_wait_from
+from recruiter.store.job_fields import history_of, is_waiting_for_signal, signal_wait_from
 from recruiter.store.roster_fields import RosterEntry
 
 
@@ -120,12 +120,13 @@ def _held_up(store: Store, document: dict[str, object], now: datetime) -> str | 
     scheduled_at = document["scheduled_at"]
     assert isinstance(scheduled_at, datetime)
     wait = signal_wait_from(document.get("waits_for"))
-    if wait is not None and scheduled_at > now:
+    if wait is not None and is_waiting_for_signal(document) and scheduled_at > now:
         until = "" if wait.until is None else f"; at {wait.until:%Y-%m-%d %H:%M:%S} UTC it goes on without the signal"
         return f"waits for the signal {wait.signal!r} since {wait.since:%Y-%m-%d %H:%M:%S} UTC{until}"
     if scheduled_at > now:
         left = humanize(_whole(scheduled_at, now))
-        return f"postponed until {scheduled_at:%Y-%m-%d %H:%M:%S} UTC, in {left}{_since(document)}"
+        why = f"{_since(document)}{_unknown(store, document, now)}"
+        return f"postponed until {scheduled_at:%Y-%m-%d %H:%M:%S} UTC, in {left}{why}"
     rules = store.limits.read()
     lane = Lane.parse(lane_of(document))
     pause = rules.pauses(lane.group)
@@ -133,6 +134,14 @@ def _held_up(store: Store, document: dict[str, object], now: datetime) -> str | 
         what = "all starts are blocked" if rules.blocked else f"group {lane.group} is paused"
         return f"{what} by {remark(pause.by, pause.reason, pause.at)}"
     return _leader(store, now) or _planned(store, document, lane, rules, now)
+
+
+def _unknown(store: Store, document: dict[str, object], now: datetime) -> str:
+    """What to do about a postponed job that no worker will take when its time has come; nothing where there is no
+    worker at all."""
+    facts = Circumstances(store.roster.read(), (), (), {}, now)
+    unserved = facts.unserved(Lane.parse(lane_of(document))) if facts.roster else None
+    return "" if unserved is None else f"; {unserved}"
 
 
 def _planned(store: Store, document: dict[str, object], lane: Lane, rules: Rules, now: datetime) -> str | None:
@@ -230,6 +239,9 @@ def _leader(store: Store, now: datetime) -> str | None:
 
 def _since(document: dict[str, object]) -> str:
     """Why it is postponed, if not because it was made so."""
+    changes = history_of(document)
+    if changes and changes[-1].what == Happened.RESCHEDULED and changes[-1].new == document["scheduled_at"]:
+        return f": rescheduled by {remark(changes[-1].by, changes[-1].reason)}"
     if document.get("snoozed"):
         return f": {document['snoozed']}"
     last = document.get("last_execution")

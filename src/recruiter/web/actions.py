@@ -10,10 +10,21 @@ import secrets
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import TypedDict
 
 from recruiter.app import Recruiter
+from recruiter.domain.duration import to_timedelta
 from recruiter.domain.search.filter import JobFilter
-from recruiter.errors import InvalidFilter, JobNotFound, ReadOnly, RecruiterError, SettingsError, TooManyViewers
+from recruiter.errors import (
+    InvalidDuration,
+    InvalidFilter,
+    JobNotFound,
+    ReadOnly,
+    RecruiterError,
+    SettingsError,
+    TooManyViewers,
+)
 from recruiter.web.reader import Reader
 from recruiter.web.schemas import Amount
 from recruiter.web.sentences import jobs, plural
@@ -40,6 +51,8 @@ class RequestedAction:
     per: str | None = None
     again: bool = False
     """Recover also jobs that succeeded."""
+    to: str | None = None
+    """The new time of jobs that are rescheduled, or their new priority."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +64,8 @@ class Question:
     effect: str
     danger: bool = False
     """There is no way back."""
+    asks: str = ""
+    """What else must be given, to be written in `to`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +90,58 @@ class _OnJobs:
     one: Callable[[Recruiter, RequestedAction, str, str], Outcome]
     many: Callable[[Recruiter, RequestedAction, JobFilter, str, Progress], int]
     danger: bool = False
+    asks: str = ""
 
 
 def _cancel_one(recruiter: Recruiter, request: RequestedAction, id: str, by: str) -> Outcome:
     recruiter.cancel(recruiter.jobs.id_of(id), by=by, reason=request.reason)
     return Outcome("The job is being cancelled; the page shows when it has ended.")
+
+
+def _run_one(recruiter: Recruiter, request: RequestedAction, id: str, by: str) -> Outcome:
+    recruiter.run_now(recruiter.jobs.id_of(id), by=by, reason=request.reason)
+    return Outcome("The job is due now.")
+
+
+def _reschedule_one(recruiter: Recruiter, request: RequestedAction, id: str, by: str) -> Outcome:
+    recruiter.reschedule(recruiter.jobs.id_of(id), **_time_of(request), by=by, reason=request.reason)
+    return Outcome("The job has its new time.")
+
+
+def _reprioritise_one(recruiter: Recruiter, request: RequestedAction, id: str, by: str) -> Outcome:
+    recruiter.reprioritise(recruiter.jobs.id_of(id), _priority_of(request), by=by, reason=request.reason)
+    return Outcome("The job has its new priority.")
+
+
+def _time_of(request: RequestedAction) -> _Time:
+    """A date, or how long from now. Raises SettingsError."""
+    text = (request.to or "").strip()
+    try:
+        moment = datetime.fromisoformat(text)
+        return {"at": moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)}
+    except ValueError:
+        pass
+    try:
+        return {"in_": to_timedelta(text)}
+    except InvalidDuration:
+        raise SettingsError(
+            f"{text[:100]!r} is no time; write 2030-12-01T22:18Z, or 2h for two hours from now"
+        ) from None
+
+
+def _priority_of(request: RequestedAction) -> float:
+    try:
+        number = float(request.to or "")
+    except ValueError:
+        raise SettingsError(f"{(request.to or '')[:100]!r} is no priority; write a number such as 5") from None
+    return int(number) if number.is_integer() else number
+
+
+class _Time(TypedDict, total=False):
+    """The new time of a job, as `reschedule` takes it."""
+
+    at: datetime
+    in_: timedelta
 
 
 def _recover_one(recruiter: Recruiter, request: RequestedAction, id: str, by: str) -> Outcome:
@@ -104,6 +166,38 @@ ON_JOBS = {
         lambda recruiter, request, filter, by, progress: recruiter.jobs.cancel(
             filter, by=by, reason=request.reason, progress=progress
         ),
+    ),
+    "run": _OnJobs(
+        "run",
+        "due now",
+        "Postponed jobs become due, also those that wait for their retry; they get their turn by their priority.",
+        JobFilter.to_run,
+        _run_one,
+        lambda recruiter, request, filter, by, progress: recruiter.jobs.run_now(
+            filter, by=by, reason=request.reason, progress=progress
+        ),
+    ),
+    "reschedule": _OnJobs(
+        "reschedule",
+        "rescheduled",
+        "Waiting jobs get another time; jobs that a worker holds stay as they are.",
+        JobFilter.to_change,
+        _reschedule_one,
+        lambda recruiter, request, filter, by, progress: recruiter.jobs.reschedule(
+            filter, **_time_of(request), by=by, reason=request.reason, progress=progress
+        ),
+        asks="new time: 2h (from now), or 2030-12-01T22:18Z",
+    ),
+    "reprioritise": _OnJobs(
+        "reprioritise",
+        "reprioritised",
+        "Waiting jobs get another priority; a higher one goes first inside its group.",
+        JobFilter.to_change,
+        _reprioritise_one,
+        lambda recruiter, request, filter, by, progress: recruiter.jobs.reprioritise(
+            filter, priority=_priority_of(request), by=by, reason=request.reason, progress=progress
+        ),
+        asks="new priority",
     ),
     "recover": _OnJobs(
         "recover",
@@ -262,7 +356,8 @@ class ActionRunner:
         verb = action.verb.capitalize()
         effect = f"{action.effect}{_REPEATED if request.again else ''}"
         danger = action.danger or request.again
-        return Question(f"{verb} {which}?", f"{verb} {which if len(which) < 24 else 'it'}", effect, danger)
+        button = f"{verb} {which if len(which) < 24 else 'it'}"
+        return Question(f"{verb} {which}?", button, effect, danger, action.asks)
 
     def do(self, request: RequestedAction, by: str, address: str | None = None) -> Outcome:
         """Does it, and writes down who did; to many jobs it goes on beside. Raises ReadOnly where actions are not
@@ -328,6 +423,8 @@ class ActionRunner:
                 raise InvalidFilter(
                     f"select the jobs to {request.verb}: in the list, or by a filter such as task:resize"
                 )
+            if request.to and not ON_JOBS[request.verb].asks:
+                raise InvalidFilter(f"{request.verb} takes no {request.to[:100]!r}")
             if len(request.ids) > MOST_IDS:
                 raise InvalidFilter(f"choose up to {MOST_IDS:,} jobs, or use a filter")
         elif NAMED[request.verb].thing and not request.name:

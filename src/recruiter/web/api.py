@@ -56,6 +56,7 @@ class ActionRequest(BaseModel):
     count: int | None = Field(None, description="of a limit: how many may start in the time that `per` says")
     per: str | None = None
     again: bool = Field(False, description="recover also jobs that succeeded: they do their work a second time")
+    to: str | None = Field(None, max_length=100, description="of reschedule: a date, or 2h from now; or the priority")
 
     @model_validator(mode="before")
     @classmethod
@@ -81,6 +82,7 @@ class ActionRequest(BaseModel):
             count,
             self.per,
             self.again,
+            self.to,
         )
 
 

@@ -45,7 +45,7 @@ from recruiter.web.reader import Reader
 
 _FOREVER = "public, max-age=31536000, immutable"
 _WORTH_ZIPPING = 500
-_OF_AN_ACTION = ("verb", "id", "pick", "name", "reason", "at_once", "count", "per", "again", "back", "what")
+_OF_AN_ACTION = ("verb", "id", "pick", "name", "reason", "at_once", "count", "per", "again", "to", "back", "what")
 _log = logging.getLogger("recruiter.web")
 
 
@@ -340,6 +340,7 @@ def _action_request(pairs: Any) -> RequestedAction:
         count=said.get("count") or None,
         per=said.get("per") or None,
         again=bool(said.get("again")),
+        to=said.get("to") or None,
     )
 
 
@@ -359,6 +360,7 @@ def _written(wanted: RequestedAction) -> str:
         "count": wanted.count,
         "per": wanted.per,
         "again": "yes" if wanted.again else None,
+        "to": wanted.to,
     }
     return filter_words.query({"id": wanted.ids, **wanted.words}, **named)
 

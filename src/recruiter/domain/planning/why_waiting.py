@@ -28,9 +28,10 @@ class Circumstances:
 
     def why_waiting(self, lane: Lane, id: JobId = "") -> Reason | None:
         """Why a due job of this lane cannot start now; None when nothing keeps it."""
-        return self._unserved(lane) or self._busy(lane, id)
+        return self.unserved(lane) or self._busy(lane, id)
 
-    def _unserved(self, lane: Lane) -> Unserved | None:
+    def unserved(self, lane: Lane) -> Unserved | None:
+        """Why no worker takes jobs of this lane; None when one does."""
         if not self.roster:
             return Unserved(
                 "no worker is on the roster", "start one with `recruiter start worker --bootstrap YOUR_APP`"

@@ -21,6 +21,7 @@ from recruiter.errors import InvalidFilter
 
 WAITING: frozenset[str] = frozenset({State.WAITING, QUEUED, POSTPONED, BLOCKED})
 NOT_ENDED: frozenset[str] = WAITING | {State.RUNNING}
+CHANGEABLE: frozenset[str] = WAITING - {BLOCKED}
 ENDED: frozenset[str] = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.LOST})
 
 _TIMES = ("", "created_", "scheduled_", "ended_")
@@ -158,6 +159,18 @@ class JobFilter:
         if self.only_ended:
             raise InvalidFilter("jobs that have ended cannot be cancelled; `recover` runs them once more")
         return self._within(NOT_ENDED, "cancelled; `recover` runs them once more")
+
+    def to_change(self) -> JobFilter:
+        """Those of its jobs that can be rescheduled or reprioritised. Raises InvalidFilter if it asks for others."""
+        if self.only_ended:
+            raise InvalidFilter("jobs that have ended cannot be changed; `recover` runs them once more")
+        return self._within(CHANGEABLE, "changed; only jobs that wait in the queue can")
+
+    def to_run(self) -> JobFilter:
+        """Those of its jobs that can be made due: the postponed ones. Raises InvalidFilter if it asks for others."""
+        self.to_change()
+        postponed = frozenset({POSTPONED})
+        return self._within(postponed | {State.WAITING}, "made due") if self.state else self._with(state=postponed)
 
     def to_recover(self, *, again: bool = False) -> JobFilter:
         """Those of its jobs that can be recovered, if it does not say more: that failed or were lost, and that nobody

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from recruiter.domain.job import JobId
 from recruiter.errors import Superseded
@@ -26,6 +26,8 @@ from recruiter.store.outcomes import Outcome
 from recruiter.store.roster_fields import assignment_of
 
 _BETWEEN_LOOKS = 0.005
+_CLOCKS_DISAGREE = timedelta(milliseconds=50)
+"""How much sooner than by our own clock a job may be due by the leader's."""
 
 
 class Fetcher:
@@ -77,7 +79,7 @@ class Fetcher:
             if not held_jobs.hear(holding):
                 time.sleep(_BETWEEN_LOOKS)  # a majority of the nodes does not know of the assignment yet
         while ids := held_jobs.to_fetch():
-            self._fetch(held_jobs, ids)
+            self._fetch(held_jobs, ids, at_any_time=True)
         self._mark_at_most_once(held_jobs)
 
     def _step(self) -> float:
@@ -97,13 +99,15 @@ class Fetcher:
             return 0.0
         return self._look_for_jobs(held_jobs)
 
-    def _fetch(self, held_jobs: HeldJobs, ids: list[JobId]) -> None:
+    def _fetch(self, held_jobs: HeldJobs, ids: list[JobId], *, at_any_time: bool = False) -> None:
+        """Of jobs that a person has put off after the leader had found them (store/changes.py), none starts."""
         try:
             jobs = fetch(self._store, ids)
         except BaseException:
             held_jobs.not_fetched(ids)
             raise
-        held_jobs.fetched(ids, jobs)
+        soon = self._clock.now() + _CLOCKS_DISAGREE
+        held_jobs.fetched(ids, [job for job in jobs if at_any_time or not job.is_postponed(soon)])
 
     def _mark_at_most_once(self, held_jobs: HeldJobs) -> bool:
         """At-most-once and debounced jobs are marked as started, durably, before they can start, and no more of them

@@ -108,6 +108,13 @@ class HeldJob(NamedTuple):
         """Whether somebody had cancelled it when it was fetched."""
         return _CANCELLED in self.raw and self._field("lane") == CANCELLED_LANE
 
+    def is_postponed(self, until: datetime) -> bool:
+        """Whether a person had changed it when it was fetched, and it is not due by then."""
+        if b"\x04history\x00" not in self.raw:
+            return False
+        due = self._field("scheduled_at")
+        return isinstance(due, datetime) and due > until
+
     @property
     def is_paused(self) -> bool:
         """Whether it was a step of a paused flow when it was fetched."""

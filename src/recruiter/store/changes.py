@@ -1,0 +1,131 @@
+"""Changes that people make to waiting jobs: another time, another priority. Each is one update of the job's document.
+
+Assigning a job does not touch its document, so the update alone cannot prove that no worker holds the job. Three steps
+make a change safe:
+
+1. Read the roster and leave out held jobs.
+2. Write the change durably, together with an entry in the history of the job.
+3. If the new time is later, read the roster again. If no worker holds the job, every later holder reads the new
+   document and hands the job back until it is due (`processes/worker/fetcher.py`). If a worker holds the job, it may
+   have read the old document: undo the change and refuse the call.
+
+A job that becomes due sooner, or has another priority, needs no third step: a worker that has just received it runs it,
+as it would have before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from bson import ObjectId
+from pymongo.collection import Collection
+
+from recruiter.domain.duration import not_before
+from recruiter.domain.job import HISTORY_KEPT, Happened, JobId
+from recruiter.domain.names import ASIDE
+from recruiter.store.codec import Document
+from recruiter.store.collections.roster import Roster
+from recruiter.store.errors import store_call
+from recruiter.store.fields import LAST_MOMENT
+
+_LONGEST_EXPIRY_SECONDS = 1e11
+_WAITS_FOR_A_SIGNAL: Document = {"waits_for": {"$ne": None}, "snoozed": {"$ne": None}}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change to waiting jobs, by one call of a person."""
+
+    what: Happened
+    to: datetime | int | float
+    at: datetime
+    by: str | None = None
+    reason: str | None = None
+    id: ObjectId = field(default_factory=ObjectId)
+
+    @property
+    def postpones(self) -> bool:
+        return self.what is Happened.RESCHEDULED and isinstance(self.to, datetime) and self.to > self.at
+
+    @property
+    def not_applied(self) -> Document:
+        return {"history.change": {"$ne": self.id}}
+
+    @property
+    def conditions(self) -> list[Document]:
+        """The conditions under which a job can be changed and has not been changed by this call before."""
+        conditions: list[Document] = [{"lane": {"$gt": "", "$nin": list(ASIDE)}}, self.not_applied]
+        if not isinstance(self.to, datetime):
+            return [*conditions, {"priority": {"$ne": self.to}}]
+        if self.what is Happened.RUN_NOW:
+            conditions.append({"scheduled_at": {"$gt": self.at}})
+        never_expires = [{"expires_in": {"$gt": 0}}, {"expires_at": None}, {"expires_at": {"$gt": self.to}}]
+        return [*conditions, {"$nor": [_WAITS_FOR_A_SIGNAL]}, {"$or": never_expires}]
+
+    @property
+    def update(self) -> list[Document]:
+        name = "scheduled_at" if isinstance(self.to, datetime) else "priority"
+        entry: Document = {"at": self.at, "what": self.what.value, "change": self.id, "from": f"${name}", "to": self.to}
+        said = {"by": self.by, "reason": self.reason}
+        entry |= {key: {"$literal": value} for key, value in said.items() if value is not None}
+        history = {"$cond": [{"$isArray": "$history"}, "$history", []]}
+        fields = _times(self.to, self.at) if isinstance(self.to, datetime) else {"priority": self.to}
+        return [{"$set": {**fields, "history": {"$slice": [{"$concatArrays": [history, [entry]]}, -HISTORY_KEPT]}}}]
+
+    @property
+    def is_last(self) -> Document:
+        """The condition that nothing else has changed the job since."""
+        last = {"$let": {"vars": {"last": {"$last": "$history"}}, "in": "$$last.change"}}
+        return {"history.change": self.id, "scheduled_at": self.to, "$expr": {"$eq": [last, self.id]}}
+
+    @property
+    def undo(self) -> list[Document]:
+        """The update that restores the old time."""
+        others = {"$filter": {"input": "$history", "cond": {"$ne": ["$$this.change", self.id]}}}
+        history = {"$cond": [{"$gt": [{"$size": "$history"}, 1]}, others, "$$REMOVE"]}
+        before = {"$let": {"vars": {"last": {"$last": "$history"}}, "in": "$$last.from"}}
+        return [{"$set": {**_times(before, self.at), "history": history}}]
+
+
+class Changes:
+    def __init__(self, scheduled: Collection[Document], roster: Roster) -> None:
+        self._scheduled = scheduled
+        self._roster = roster
+
+    @store_call
+    def apply(self, change: Change, ids: Sequence[JobId], conditions: Sequence[Document] = ()) -> int:
+        """Changes those of these jobs that no worker holds and that fulfil the conditions; returns how many."""
+        held = self._roster.held()
+        free = [id for id in ids if id not in held]
+        query: Document = {"$and": [{"_id": {"$in": free}}, *change.conditions, *conditions]}
+        # The driver repeats the update of one document by itself after a failover.
+        update = self._scheduled.update_one if len(free) == 1 else self._scheduled.update_many
+        changed: int = update(query, change.update).modified_count
+        return self._confirmed(change, free) if changed and change.postpones else changed
+
+    def _confirmed(self, change: Change, ids: Sequence[JobId]) -> int:
+        """Undoes the change of held jobs, which their workers may have read before; returns the number of the others."""
+        held = self._roster.held()
+        if taken := [id for id in ids if id in held]:
+            self._scheduled.update_many({"_id": {"$in": taken}, **change.is_last}, change.undo)
+        free = [id for id in ids if id not in held]
+        return self._scheduled.count_documents({"_id": {"$in": free}, **change.is_last})
+
+
+def rescheduled(to: datetime, now: datetime, by: str | None, reason: str | None) -> Change:
+    """The change to another time."""
+    return Change(Happened.RESCHEDULED, not_before(to), now, by, reason)
+
+
+def _times(to: Any, now: datetime) -> Document:
+    """The fields that depend on when a job is due, for a time or an expression of one."""
+    seconds = {"$min": ["$expires_in", _LONGEST_EXPIRY_SECONDS]}
+    expires_at = {"$min": [{"$add": [to, {"$multiply": [seconds, 1000]}]}, LAST_MOMENT]}
+    return {
+        "scheduled_at": to,
+        "postponed": {"$gt": [to, now]},
+        "expires_at": {"$cond": [{"$isNumber": "$expires_in"}, expires_at, "$expires_at"]},
+    }
