@@ -107,7 +107,7 @@ class Changes:
         return self._confirmed(change, free) if changed and change.postpones else changed
 
     def _confirmed(self, change: Change, ids: Sequence[JobId]) -> int:
-        """Undoes the change of held jobs, which their workers may have read before; returns the number of the others."""
+        """Undoes the change of jobs that a worker holds, and returns the number of the others."""
         held = self._roster.held()
         if taken := [id for id in ids if id in held]:
             self._scheduled.update_many({"_id": {"$in": taken}, **change.is_last}, change.undo)
