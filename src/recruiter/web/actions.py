@@ -171,7 +171,7 @@ ON_JOBS = {
         "run",
         "due now",
         "Postponed jobs become due, also those that wait for their retry; they get their turn by their priority.",
-        JobFilter.to_run,
+        lambda filter, _: filter.to_run(),
         _run_one,
         lambda recruiter, request, filter, by, progress: recruiter.jobs.run_now(
             filter, by=by, reason=request.reason, progress=progress
@@ -181,7 +181,7 @@ ON_JOBS = {
         "reschedule",
         "rescheduled",
         "Waiting jobs get another time; jobs that a worker holds stay as they are.",
-        JobFilter.to_change,
+        lambda filter, _: filter.to_change(),
         _reschedule_one,
         lambda recruiter, request, filter, by, progress: recruiter.jobs.reschedule(
             filter, **_time_of(request), by=by, reason=request.reason, progress=progress
@@ -192,7 +192,7 @@ ON_JOBS = {
         "reprioritise",
         "reprioritised",
         "Waiting jobs get another priority; a higher one goes first inside its group.",
-        JobFilter.to_change,
+        lambda filter, _: filter.to_change(),
         _reprioritise_one,
         lambda recruiter, request, filter, by, progress: recruiter.jobs.reprioritise(
             filter, priority=_priority_of(request), by=by, reason=request.reason, progress=progress
