@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from bson.raw_bson import RawBSONDocument
 
-from recruiter.async_face import calls_run_user_code, in_a_thread
+from recruiter.async_face import async_face, calls_run_user_code, in_a_thread
+from recruiter.attempt import log_context
 from recruiter.clock import SystemClock
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.job import Job, JobId
@@ -23,6 +24,7 @@ from recruiter.first_use import ImportedOnUse, cached_property
 from recruiter.instruments import Instruments
 from recruiter.interruption import shielded
 from recruiter.log import log_events
+from recruiter.log.context import mark_records
 from recruiter.registry import Registry, RegistryOwner
 from recruiter.results import JobHandle, Results
 from recruiter.steps.enqueue import Enqueuer
@@ -129,6 +131,7 @@ class Producer(RegistryOwner):
         self._opening = threading.Lock()
         # Whether another address than the one it was made for is used.
         self._pointed = False
+        mark_records(log_context)  # formats that name the job work in every process that has a Recruiter
 
     @property
     def target(self) -> Target:
@@ -161,6 +164,13 @@ class Producer(RegistryOwner):
     def clock(self) -> SystemClock:
         """The time as MongoDB sees it: `recruiter.clock.now()`."""
         return self.store.clock
+
+    def prepare(self) -> None:
+        """Connects, and creates missing collections and indexes. The first use does this too. Call it when your program
+        starts if its first use may be inside a transaction, which cannot see collections that are newer than itself."""
+        self.store.prepare()
+
+    aprepare = async_face(prepare)
 
     def close(self) -> None:
         """Closes the connection; the next use opens another. Leaving a `with` block does it too."""

@@ -18,6 +18,7 @@ from recruiter.domain.retry.decision import Archive
 from recruiter.domain.state import State
 from recruiter.domain.statistics import HOUR, MINUTE, Analytics, hour_of, minute_of
 from recruiter.errors import InvalidFilter, InvalidJob
+from recruiter.steps.cancel import cancel
 from recruiter.steps.clean import COUNTS_KEPT, clean_counts
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, job_document
@@ -278,6 +279,18 @@ class TestQueue:
         assert self.queue_of(store, group="mail") == (2, 1, 1, 0)
         assert self.queue_of(store, task="sub") == (0, 1, 0, 0)
         assert self.queue_of(store, group="nobody") == (0, 0, 0, 0)
+
+    def test_a_running_job_that_is_being_cancelled_counts_for_its_own_task(self, store: Store) -> None:
+        now = store.clock.now()
+        running, waiting = (a_job(scheduled_at=now - MINUTE, group="mail") for _ in range(2))
+        insert(store, running, waiting)
+        on_the_roster(store, seen_at=now)
+        store.roster.assign({"w1": [running.id]}, term=1)
+
+        cancel(store, store.clock, running.id)
+
+        assert self.queue_of(store) == (1, 0, 1, 0)
+        assert self.queue_of(store, group="mail") == (1, 0, 1, 0)
 
     def test_as_seen_at_another_time(self, store: Store) -> None:
         now = store.clock.now()

@@ -20,7 +20,7 @@ from bson import ObjectId
 from pymongo import ReadPreference, WriteConcern
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.client_session import ClientSession
-from pymongo.errors import BulkWriteError, DuplicateKeyError, PyMongoError
+from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure, PyMongoError
 
 from recruiter.async_face import in_a_thread
 from recruiter.coroutines import adrive, drive
@@ -65,6 +65,11 @@ _TRANSIENT = "TransientTransactionError"
 _TRIES = 20
 """How often producers of the same key may meet in one call."""
 _DUPLICATE = 11000
+_SNAPSHOT_UNAVAILABLE = 246
+_TOO_NEW = (
+    "Recruiter's collections were created after this transaction began, so it cannot use them. Run the transaction "
+    "again. To avoid this, call recruiter.prepare() when your program starts"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +167,8 @@ def _guarded(store: Store, session: Session, write: Callable[[InSession], Steps[
             raise translate(error) from error
         raise JobExists(f"a job with id {taken!r} exists already; it was left as it is") from error
     except PyMongoError as error:
+        if isinstance(error, OperationFailure) and error.code == _SNAPSHOT_UNAVAILABLE:
+            raise OperationFailure(_TOO_NEW, error.code, error.details) from None
         if session.in_transaction and error.has_error_label(_TRANSIENT):
             raise
         raise translate(error) from error

@@ -46,19 +46,19 @@ def _queues(
     """What has not ended, by group and task: of all, or of this."""
     running, silent = _held(store)
     of = {id: Lane.parse(lane) for id, lane in store.scheduled.lanes_of(running | silent).items()}
-    blocked = store.scheduled.blocked_among(of)
+    uncounted = store.scheduled.outside_lanes(of)
     meant = (of_it[:2] for of_it in of.values() if group in (None, of_it.group) and task in (None, of_it.task))
     return {
-        kind: _queue(kind, backlogs.get(kind, Backlog()), of, silent, blocked) for kind in sorted({*backlogs, *meant})
+        kind: _queue(kind, backlogs.get(kind, Backlog()), of, silent, uncounted) for kind in sorted({*backlogs, *meant})
     }
 
 
-def _queue(kind: Kind, backlog: Backlog, of: Mapping[JobId, Lane], silent: set[JobId], blocked: set[JobId]) -> Queue:
-    """Of one kind. Steps of flows may run while they are among the blocked ones: these are not in the backlog."""
+def _queue(kind: Kind, backlog: Backlog, of: Mapping[JobId, Lane], silent: set[JobId], uncounted: set[JobId]) -> Queue:
+    """The jobs of one kind. The backlog does not contain `uncounted` jobs, although workers hold them."""
     held = {id: of_it for id, of_it in of.items() if of_it[:2] == kind}
     running = [of_it for id, of_it in held.items() if id not in silent]
     return Queue(
-        queued=max(0, backlog.due - len(held.keys() - blocked)),
+        queued=max(0, backlog.due - len(held.keys() - uncounted)),
         postponed=backlog.postponed,
         running=len(running),
         zombies=len(held) - len(running),

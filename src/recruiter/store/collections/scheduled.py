@@ -414,9 +414,9 @@ class Scheduled:
         return dict(parsed(NAME, found, lambda document: (document["_id"], _own_lane(document))))
 
     @store_call
-    def blocked_among(self, ids: Ids[JobId]) -> set[JobId]:
-        """Those of these jobs that are in the lane of blocked steps."""
-        query = {"_id": {"$in": list(ids)}, "lane": BLOCKED_LANE}
+    def outside_lanes(self, ids: Ids[JobId]) -> set[JobId]:
+        """The jobs among these that no backlog counts: steps of paused flows, and jobs that are being cancelled."""
+        query = {"_id": {"$in": list(ids)}, "lane": {"$in": list(ASIDE)}}
         return {document["_id"] for document in self.collection.find(query, {"_id": 1})}
 
     @store_call
@@ -856,9 +856,9 @@ def _id_and_task(document: Document) -> tuple[JobId, str]:
 
 
 def _own_lane(document: Document) -> str:
-    """Also of a step of a paused flow that runs: it is in the lane of blocked ones."""
+    """The lane by its fields for a running job that is being cancelled, or is a step of a paused flow."""
     lane = text(document, "lane", longest=LONGEST_LANE)
-    return lane_of(document) if lane == BLOCKED_LANE else lane
+    return lane_of(document) if lane in (BLOCKED_LANE, CANCELLED_LANE) else lane
 
 
 def _candidate(document: Document) -> Candidate:
