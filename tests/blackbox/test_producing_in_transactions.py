@@ -41,7 +41,9 @@ def test_after_prepare_the_first_use_may_be_inside_a_transaction(fresh: Recruite
     with MongoClient[Any](target) as client, client.start_session() as session, session.start_transaction():
         enqueue_with_own_data(fresh, session)
 
-    assert fresh.run("note").result == "x"
+    ran = fresh.run("note")
+    assert ran is not None
+    assert ran.result == "x"
 
 
 def test_without_prepare_a_transaction_is_told_what_to_do_and_a_repeated_one_succeeds(
@@ -57,4 +59,6 @@ def test_without_prepare_a_transaction_is_told_what_to_do_and_a_repeated_one_suc
         # with_transaction runs it again by itself
         session.with_transaction(lambda session: enqueue_with_own_data(fresh, session))
 
-    assert fresh.run("note").result == "x"
+    ran = fresh.run("note")
+    assert ran is not None
+    assert ran.result == "x"
