@@ -261,7 +261,7 @@ class JobBuilder(HasOptions, Generic[R]):
         elif wanted.replaces:
             own = draft.task if draft.method == DEFAULT_METHOD else f"{draft.task}.{draft.method}"
         else:
-            own = content_id(draft.task, draft.args, draft.method)
+            own = self._content_ids()[0]
         kind = wanted.kind if wanted.replaces else "unique"
         return UniqueJob(replace(job, debounced=wanted.replaces), f"{kind}:{own}", wanted)
 
@@ -280,10 +280,26 @@ class JobBuilder(HasOptions, Generic[R]):
         draft = self._draft
         if draft.id is not None:
             return Creation(self._in_the_background().made())
-        definition = self._sender.registry.find(draft.task)
-        names = (draft.task, *(definition.aliases if definition is not None else ()))
-        id, *formerly = (content_id(name, draft.args, draft.method) for name in names)
+        if not isinstance(draft.args, Mapping):
+            raise InvalidArguments(
+                f"{draft.task}: the id of a job that is created once comes from its named arguments, and this process "
+                "does not know the names of the parameters: give the arguments as a document, or give an id"
+            )
+        id, *formerly = self._content_ids()
         return Creation(self._in_the_background()._with(id=id).made(), tuple(formerly))
+
+    def _content_ids(self) -> list[str]:
+        """The id that its content gives it, and the ids that the same content has under former names of its task, or
+        had in earlier releases."""
+        draft = self._draft
+        definition = self._sender.registry.find(draft.task)
+        names, flat = [draft.task], draft.args
+        if definition is not None:
+            names += definition.aliases
+            flat = definition.flat(draft.args) if isinstance(draft.args, Mapping) else draft.args
+        ids = [content_id(name, flat, draft.method) for name in names]
+        ids += [content_id(name, draft.args, draft.method, exact_numbers=True) for name in names]
+        return list(dict.fromkeys(ids))
 
     def repeat_with_policy(self, policy: SchedulePolicy) -> RepeatableJob:
         """This job again and again: `.repeat_with_policy(Cron("0 6 * * *", tz="Europe/Rome")).create()`. Raises

@@ -81,6 +81,9 @@ class TaskDefinition(Protocol):
     def named(self, positional: Sequence[Any]) -> dict[str, Any]:
         """Positional arguments by name."""
 
+    def flat(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Stored arguments as a producer writes them that does not know the code."""
+
     def check_method(self, method: str) -> None:
         """Raises InvalidArguments when there is no such method to run."""
 
@@ -120,6 +123,9 @@ class FunctionTask:
 
     def named(self, positional: Sequence[Any]) -> dict[str, Any]:
         return dict(zip(self.signature.names, positional, strict=False))
+
+    def flat(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self.signature.flat(args)
 
     def check_method(self, method: str) -> None:
         if method != DEFAULT_METHOD:
@@ -181,6 +187,9 @@ class WorkableTask:
 
     def named(self, positional: Sequence[Any]) -> dict[str, Any]:
         return dict(zip(parameters_of(self.workable), positional, strict=False))
+
+    def flat(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        return args
 
     def _named(self, data: Mapping[str, Any] | Sequence[Any]) -> Mapping[str, Any]:
         if not isinstance(data, Mapping):

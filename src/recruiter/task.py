@@ -42,12 +42,12 @@ class Task(Generic[P, C, R]):
         """What is stored: its own name, or the one that was given."""
         update_wrapper(self, function)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> C:
         return self._function(*args, **kwargs)
 
     # -- making jobs ---------------------------------------------------------------------------------------------
 
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+    def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Runs it in the background as soon as possible. Returns when the job is durable.
 
         A `session=` from your own client, which is never an argument of the task, makes the job part of your own
@@ -59,20 +59,20 @@ class Task(Generic[P, C, R]):
             return self.job(*args, **kwargs).enqueue(session=session)
         return self._sender.send_encoded(*self._encoded(args, kwargs))
 
-    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+    async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Like `enqueue`, without blocking the event loop. The session may be of an AsyncMongoClient."""
         session = self._session_of(kwargs)
         if session is not None or not self._has_a_template or not self._sender.sends_from_loops:
             return await self.job(*args, **kwargs).aenqueue(session=session)
         return await self._sender.asend_encoded(*self._encoded(args, kwargs))
 
-    def create(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+    def create(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Runs it in the background, once and never again: the same arguments make the same job, and `created` says
         whether it is new. Takes a `session=` and raises like `enqueue`."""
         session = self._session_of(kwargs)
         return self.job(*args, **kwargs).create(session=session)
 
-    async def acreate(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+    async def acreate(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Like `create`, without blocking the event loop. The session may be of an AsyncMongoClient."""
         session = self._session_of(kwargs)
         return await self.job(*args, **kwargs).acreate(session=session)
@@ -138,7 +138,7 @@ class Task(Generic[P, C, R]):
         """Like `create_many`, without blocking the event loop. The session may be of an AsyncMongoClient."""
         return await self._many(calls, options).acreate(errors)
 
-    def job(self, *args: P.args, **kwargs: P.kwargs) -> JobBuilder[R]:
+    def job(self, /, *args: P.args, **kwargs: P.kwargs) -> JobBuilder[R]:
         """A builder for a job with these arguments: `.schedule_in("5 minutes").enqueue()`.
 
         Raises InvalidArguments, UnsupportedValue.

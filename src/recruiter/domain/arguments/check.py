@@ -6,7 +6,8 @@
         unbind(["a@b.c", "Ada"])                  ──▶ the same: another program may write a list
 
 Parameters that were not passed are not stored: the defaults of the code that runs the job apply. `*args` is
-stored as a list and `**kwargs` as a document, each under its own name.
+stored as a list and `**kwargs` as a document, each under its own name. A producer that does not know the function
+writes the names of `**kwargs` beside the others, as in a call.
 """
 
 from __future__ import annotations
@@ -123,6 +124,8 @@ class Signature:
         elif not isinstance(document, dict | Mapping):
             raise InvalidArguments(f"{self.name}(): arguments are a document or a list, not {document!r:.80}")
         plain, arguments = plan.plain, dict(document)
+        if plan.options is not None and not document.keys() <= plain.keys():
+            document = arguments = self._gathered(document, plan.options)
         for name, value in document.items():
             if name not in plain:
                 raise InvalidArguments(f"{self.name}() has no parameter {name!r:.80}; {self._takes()}")
@@ -132,6 +135,13 @@ class Signature:
             missing = ", ".join(name for name in plan.slots if name in plan.required - arguments.keys())
             raise InvalidArguments(f"{self.name}(): missing {missing}; {self._takes()}")
         return ((), arguments) if plan.simple else self._ordered(arguments)
+
+    def flat(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The document as a producer writes it that does not know the function: `**kwargs` beside the others."""
+        options = document.get(self._plan.options or "")
+        if not isinstance(options, Mapping) or not document.keys().isdisjoint(options):
+            return document
+        return {**{name: value for name, value in document.items() if name != self._plan.options}, **options}
 
     @cached_property
     def _plan(self) -> _Plan:
@@ -247,6 +257,15 @@ class Signature:
         if beyond and plan.rest is not None:
             document[plan.rest] = beyond
         return document
+
+    def _gathered(self, document: Mapping[str, Any], options: str) -> dict[str, Any]:
+        """The document with all names that are no parameters in `**kwargs`."""
+        plain = self._plan.plain
+        found = document.get(options, {})
+        if not isinstance(found, Mapping):
+            raise InvalidArguments(f"{self.name}(): {options}: expected a document, got {found!r:.80}")
+        others = {name: value for name, value in document.items() if name not in plain}
+        return {**{name: value for name, value in document.items() if name in plain}, options: {**found, **others}}
 
     def _ordered(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Positional arguments in order where the function insists on it, defaults filling the gaps."""

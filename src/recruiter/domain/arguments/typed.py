@@ -56,6 +56,7 @@ _CONTAINERS = frozenset({list, tuple, set, frozenset, collections.abc.Sequence})
 _MAPPINGS = frozenset({dict, collections.abc.Mapping})
 _LEAVES = frozenset({Any, Decimal, ObjectId, Path, UUID, date, datetime, time, timedelta})
 _SELF_DESCRIBING = PLAIN | _LEAVES | _CONTAINERS | _MAPPINGS
+_KEPT = _SELF_DESCRIBING | {NoneType}
 _ITERABLES = frozenset({collections.abc.Iterable, collections.abc.Collection})
 _UNIONS = frozenset({Union, UnionType})
 _UNTYPED = (Any, object, inspect.Parameter.empty)
@@ -70,13 +71,15 @@ class Mismatch(Exception):
 class Slot:
     """A place with an annotation. Cheap to make: pydantic's part waits for a value that needs it."""
 
-    __slots__ = ("_adapter", "_self_describing", "annotation", "note", "plain")
+    __slots__ = ("_adapter", "_drops_keys", "_keeps", "_self_describing", "annotation", "note", "plain")
 
     def __init__(self, annotation: Any) -> None:
         self.annotation = Any if annotation in _UNTYPED else _concrete(annotation)
         self.note: str | None = None
         self.plain = _plain_types(self.annotation)
         self._self_describing = _describes_itself(self.annotation)
+        self._keeps = _keeps_values(self.annotation)
+        self._drops_keys = _has_typed_dict(self.annotation)
         self._adapter: TypeAdapter[Any] | None = None
 
     def store(self, value: Any) -> Any:
@@ -87,6 +90,8 @@ class Slot:
             checked = adapter.validate_python(value, strict=True)
         except Exception as error:
             raise self._mismatch(error, value) from None
+        if self._keeps and not (checked == value or same(value, checked)):
+            raise Mismatch(f"{_shown(value)} would arrive as {_shown(checked)}; expected {spelled(self.annotation)}")
         return encode(checked) if self._self_describing else self._stored_by_annotation(checked, adapter)
 
     def restore(self, stored: Any) -> Any:
@@ -95,9 +100,12 @@ class Slot:
         if type(value) in self.plain or (adapter := self.adapter) is None:
             return value
         try:
-            return adapter.validate_python(value)
+            restored = adapter.validate_python(value)
         except Exception as error:  # a __post_init__ or a validator may raise anything
             raise self._mismatch(error, value) from None
+        if self._drops_keys and (lost := _lost_key(value, restored)) is not None:
+            raise Mismatch(f"expected {spelled(self.annotation)}, which has no key {_shown(lost)}")
+        return restored
 
     @property
     def adapter(self) -> TypeAdapter[Any] | None:
@@ -245,6 +253,43 @@ def _describes_itself(annotation: Any) -> bool:
     if origin in _MAPPINGS:
         return inner[0] is str and _describes_itself(inner[1])
     return origin is None and isinstance(annotation, collections.abc.Hashable) and annotation in _SELF_DESCRIBING
+
+
+def _keeps_values(annotation: Any, inside: tuple[Any, ...] = ()) -> bool:
+    """Does every value of this annotation arrive as it was given? Not where a document becomes a model or a dataclass,
+    or where a validator of the user's own may change it. In a union with a mapping a document stays one."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if is_typeddict(annotation):
+        hints = {} if annotation in inside else get_type_hints(annotation, include_extras=True)
+        return all(_keeps_values(hint, (*inside, annotation)) for hint in hints.values())
+    if origin in _UNIONS and any((get_origin(each) or each) in _MAPPINGS for each in inner):
+        inner = tuple(each for each in inner if not _is_class_with_fields(each))
+    if origin in _UNIONS or origin in _CONTAINERS or origin in _MAPPINGS or origin in (Required, NotRequired):
+        return all(each is Ellipsis or _keeps_values(each, inside) for each in inner)
+    if origin is Literal:
+        return True
+    return origin is None and isinstance(annotation, collections.abc.Hashable) and annotation in _KEPT
+
+
+def _has_typed_dict(annotation: Any) -> bool:
+    """Then unknown keys would be dropped."""
+    return is_typeddict(annotation) or any(map(_has_typed_dict, get_args(annotation)))
+
+
+def _is_class_with_fields(annotation: Any) -> bool:
+    return isinstance(annotation, type) and (is_model(annotation) or is_dataclass(annotation))
+
+
+def _lost_key(given: Any, restored: Any) -> Any:
+    """A key of a document that a TypedDict has dropped; None if there is none."""
+    pairs: list[tuple[Any, Any]] = []
+    if isinstance(given, dict) and isinstance(restored, dict):
+        if len(restored) < len(given):
+            return next((key for key in given if key not in restored), None)
+        pairs = [(given[key], restored[key]) for key in given if key in restored]
+    elif isinstance(given, list) and isinstance(restored, list):
+        pairs = list(zip(given, restored, strict=False))
+    return next((lost for pair in pairs if (lost := _lost_key(*pair)) is not None), None)
 
 
 def _stored_as_json(value: Any, adapter: TypeAdapter[Any], refused: Refused) -> Any:

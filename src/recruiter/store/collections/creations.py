@@ -19,6 +19,8 @@ from recruiter.store.errors import store_call
 from recruiter.store.reading import parsed
 
 NAME = "creations"
+_LARGEST_WHOLE = 2.0**63
+"""Beyond, BSON has no integers."""
 VALIDATOR = {"$jsonSchema": {"properties": {"at": {"bsonType": "date"}}}}
 
 
@@ -51,18 +53,23 @@ class Creations:
         return None if first is None else first.get("job", first["_id"])
 
 
-def content_id(task: str, args: Any, method: str = DEFAULT_METHOD) -> str:
+def content_id(task: str, args: Any, method: str = DEFAULT_METHOD, *, exact_numbers: bool = False) -> str:
     """The id of a job by what it is: the same task (and method) with the same arguments, in any order of keys, is the
-    same job."""
+    same job. 2 and 2.0 are the same: a producer that does not know the code cannot know which of them the task takes.
+    With `exact_numbers` they are not, as in jobs of earlier releases."""
     other = {} if method == DEFAULT_METHOD else {"method": method}
-    content = encode({"task": task, "args": _in_order(args), **other})
+    content = encode({"task": task, "args": _canonical(args, exact_numbers), **other})
     return f"{task}:{hashlib.sha256(content).hexdigest()[:32]}"
 
 
-def _in_order(value: Any) -> Any:
+def _canonical(value: Any, exact_numbers: bool) -> Any:
     if isinstance(value, dict):
-        ordered = {key: _in_order(value[key]) for key in sorted(value)}
+        ordered = {key: _canonical(value[key], exact_numbers) for key in sorted(value)}
         if ordered.get(TAG) == "dict" and isinstance(ordered["value"], list):  # one whose keys are no texts
             ordered["value"].sort(key=repr)
         return ordered
-    return [_in_order(item) for item in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_canonical(item, exact_numbers) for item in value]
+    if type(value) is float and not exact_numbers and value.is_integer() and abs(value) < _LARGEST_WHOLE:
+        return int(value)
+    return value
