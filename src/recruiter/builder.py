@@ -123,9 +123,10 @@ class JobBuilder(HasOptions, Generic[R]):
         of the first job. Two jobs are alike if their task and arguments are the same, or with a `key` their task and
         key.
 
-        `until="ended"`: until the first job has ended. `until="started"`: until a worker has been given the first job,
-        so that a later change is not missed. A duration: for that long after the first job was made, ended or not. Any
-        number of producers may do this at the same time. Raises InvalidJob, InvalidName, InvalidDuration.
+        `until="ended"`: until the first job has ended. `until="started"`: until the first job has begun, so that no
+        later change is missed. A duration: for that long after the first job was made, ended or not, unless it was
+        cancelled or expired before it began. Any number of producers may do this at the same time. Raises InvalidJob,
+        InvalidName, InvalidDuration.
         """
         return self._changed(unique=cast(Until, Uniqueness.until(until, key)))
 
@@ -140,9 +141,9 @@ class JobBuilder(HasOptions, Generic[R]):
         return self._changed(unique=cast(Until, Uniqueness.debounce(delay, key, at_most)))
 
     def throttle(self, period: DurationLike, key: str | None = None) -> Self:
-        """Starts at most one job in a period: the first call starts one at once; all further calls in the period make
-        one more job, which starts at its end with the arguments of the last call. There is one period for each task, or
-        with a `key` for each key.
+        """Starts at most one job in a period, which counts from the start of the last job. The first call starts a job
+        immediately. All further calls in the period make one more job, which starts at its end with the arguments of
+        the last call. There is one period for each task, or with a `key` for each key.
 
         Raises InvalidName, InvalidDuration.
         """
@@ -188,6 +189,7 @@ class JobBuilder(HasOptions, Generic[R]):
         if session is not None or not self._runs_here:
             return self.enqueue(session=session, server_timeout=server_timeout)
         draft = self._draft
+        self._check_not_unique("a job that runs here")
         with answered_within(server_timeout):
             job = self.made()
         return self._sender.run_here(job, draft.returns, check_id=draft.id is not None)
@@ -248,6 +250,14 @@ class JobBuilder(HasOptions, Generic[R]):
         """As the option `unique` of tasks says it."""
         return self._changed(unique=unique)
 
+    def _check_not_unique(self, what: str) -> None:
+        """Raises InvalidJob for a job that would have to be compared with others where nothing is."""
+        if self._draft.options.unique is not None:
+            raise InvalidJob(
+                f"{self._draft.task}: {what} is not compared with unique, debounced or throttled jobs. Use enqueue(), "
+                "or .unique_if(False) to make it without the comparison"
+            )
+
     def unique_job(self, job: Job) -> UniqueJob:
         """This job with its key. Raises InvalidJob for one with an id of the user's own."""
         draft, wanted = self._draft, self._draft.options.unique
@@ -263,7 +273,7 @@ class JobBuilder(HasOptions, Generic[R]):
         else:
             own = self._content_ids()[0]
         kind = wanted.kind if wanted.replaces else "unique"
-        return UniqueJob(replace(job, debounced=wanted.replaces), f"{kind}:{own}", wanted)
+        return UniqueJob(replace(job, debounced=wanted.needs_start), f"{kind}:{own}", wanted)
 
     def _met(self, answers: list[tuple[JobId, bool] | RecruiterError]) -> JobHandle[R]:
         (answer,) = answers
@@ -278,6 +288,7 @@ class JobBuilder(HasOptions, Generic[R]):
     def creation(self) -> Creation:
         """The job as `create` would store it, and the ids it would have had under former names of its task."""
         draft = self._draft
+        self._check_not_unique("create(), which makes a job once, ever,")
         if draft.id is not None:
             return Creation(self._in_the_background().made())
         if not isinstance(draft.args, Mapping):

@@ -303,8 +303,8 @@ class TestRecycling:
 
 
 def is_handed_back(outcome: Outcome | None) -> bool:
-    """A started job that waits again as it was; whatever its run left on it goes."""
-    return isinstance(outcome, Rescheduled) and not outcome.fields and "token" in outcome.unset
+    """A started job that waits again as it was, and has begun; whatever its run left on it goes."""
+    return isinstance(outcome, Rescheduled) and outcome.fields.keys() == {"begun_at"} and "token" in outcome.unset
 
 
 class TestOverruns:

@@ -12,9 +12,10 @@ from recruiter.domain.uniqueness import Existing, KnownJob, Make, Replace, Uniqu
 from recruiter.errors import InvalidDuration, InvalidJob, InvalidName
 
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
-WAITS = KnownJob("first", T0, T0, exists=True, untouched=True)
-RUNS = replace(WAITS, untouched=False)
-GONE = replace(WAITS, exists=False, untouched=False)
+WAITS = KnownJob("first", T0, T0, exists=True, begun_at=None)
+RUNS = replace(WAITS, begun_at=T0)
+GONE = replace(RUNS, exists=False)
+NEVER_BEGAN = replace(WAITS, exists=False)
 
 
 def after(seconds: float) -> datetime:
@@ -44,6 +45,10 @@ def test_unique_for_a_time_whatever_became_of_it(known: KnownJob) -> None:
 
     assert decide(wanted, known, after(9.9)) == Existing("first")
     assert decide(wanted, known, after(10)) == Make()
+
+
+def test_unique_for_a_time_does_not_count_a_job_that_never_began() -> None:
+    assert decide(Uniqueness.until("10s"), NEVER_BEGAN, after(1)) == Make()
 
 
 class TestDebounce:

@@ -143,7 +143,8 @@ class Job:
     limited_by: str | None = None
     """What it is counted by, beside its task and group: "customer:42"."""
     debounced: bool = False
-    """Its arguments may be replaced as long as it has not started (`debounce`, `throttle`)."""
+    """Its start is written before it starts: calls with its key decide by that (`debounce`, `throttle`, and `unique`
+    until it is started)."""
     flow: FlowStep | None = None
     """Its place in its flow, if it is a step of one."""
     blocked: bool = False
@@ -154,6 +155,9 @@ class Job:
     """How often its whole worker died while it ran there, since an attempt last ended by itself."""
     snoozes: int = 0
     """How often it asked to be run later, or was put off; that counts as no attempt."""
+    begun_at: datetime | None = None
+    """When its code may first have run. Written with the first thing that is written about a run, and never removed: a
+    job that runs once and ends does not have it."""
     conflicts: int = 0
     """How often of these it was put off because its own transaction met others for too long."""
     retry_policy: Mapping[str, Any] | None = None

@@ -1,11 +1,14 @@
 """Unique, debounced and throttled jobs: what happens to a new job when there is already a job with its key.
 
     unique, until ended       met, as long as the first has not ended
-    unique, until started     met, as long as the first has not been given to a worker
-    unique, until a time      met, for so long after the first was made
-    debounce                  the first waits anew, with the arguments of the second, as long as no worker has it
-    throttle                  the first keeps its time and gets the arguments of the second; if it has started, the
-                              second waits until the period since the first is over
+    unique, until started     met, as long as the first has not begun
+    unique, until a time      met, for so long after the first was made, unless it ended without having begun
+    debounce                  the first waits again, with the arguments of the second, as long as it has not begun
+    throttle                  the first keeps its time and gets the arguments of the second; if it has begun, the
+                              second waits until the period since then is over
+
+A job has begun when its code may have run (`begun_at` in `store/job_fields.py`). It stays so while it sleeps, waits for
+a signal or waits for a retry. A cancelled job has ended when no worker holds it.
 
 The decision is pure. `store/in_session.py` makes it in a transaction that reads the key and writes it, so that any
 number of producers agree.
@@ -81,9 +84,14 @@ class Uniqueness:
         return self.kind in (UniqueKind.DEBOUNCE, UniqueKind.THROTTLE)
 
     @property
-    def needs_untouched(self) -> bool:
-        """Whether it matters that the other job has started."""
+    def needs_start(self) -> bool:
+        """Whether it matters that the other job has begun. The start of a job of this kind is written before it."""
         return self.replaces or self.kind is UniqueKind.STARTED
+
+    @property
+    def counts_ended(self) -> bool:
+        """Whether it matters how a job ended that is no more."""
+        return self.kind in (UniqueKind.PERIOD, UniqueKind.THROTTLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +104,13 @@ class KnownJob:
     """When it was due, or is."""
     exists: bool
     """It has not ended."""
-    untouched: bool
-    """And no worker has been given it, and it has not been tried."""
+    begun_at: datetime | None
+    """When it began; None if it has not, or ended without."""
+
+    @property
+    def is_to_begin(self) -> bool:
+        """It waits for its first start."""
+        return self.exists and self.begun_at is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +145,13 @@ def decide(wanted: Uniqueness, known: KnownJob | None, now: datetime) -> Decisio
         case UniqueKind.ENDED:
             return Existing(known.id) if known is not None and known.exists else Make()
         case UniqueKind.STARTED:
-            return Existing(known.id) if known is not None and known.untouched else Make()
+            return Existing(known.id) if known is not None and known.is_to_begin else Make()
         case UniqueKind.PERIOD:
-            return Existing(known.id) if known is not None and now < after(known.created_at, wait) else Make()
+            if known is None or not (known.exists or known.begun_at):
+                return Make()
+            return Existing(known.id) if now < after(known.created_at, wait) else Make()
         case UniqueKind.DEBOUNCE:
-            if known is None or not known.untouched:
+            if known is None or not known.is_to_begin:
                 return Make(after(now, wait))
             at = after(now, wait)
             if wanted.at_most is not None:
@@ -145,9 +160,10 @@ def decide(wanted: Uniqueness, known: KnownJob | None, now: datetime) -> Decisio
         case UniqueKind.THROTTLE:
             if known is None:
                 return Make(now)
-            if known.untouched:
+            if known.is_to_begin:
                 return Replace(known.id, known.scheduled_at)
-            return Make(max(now, after(known.scheduled_at, wait)))
+            # One that ended without having begun leaves its place to the next.
+            return Make(max(now, known.scheduled_at if known.begun_at is None else after(known.begun_at, wait)))
 
 
 def _checked_key(key: Any) -> str | None:

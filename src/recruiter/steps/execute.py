@@ -421,10 +421,10 @@ class Executor:
         _ended(AttemptEnd("snoozed", next_at=until))
         self._tell(call, "job.snoozed", document, next=until, reason=said_by(later))
         if isinstance(later, JobPauses):
-            return outcomes.paused(_with_progress(document), now, until, later)
+            return outcomes.paused(_with_progress(document), now, until, later, started_at)
         if isinstance(later, _Conflict):
-            return outcomes.conflicted(_with_progress(document), now, until, said_by(later))
-        return outcomes.snoozed(_with_progress(document), now, until, said_by(later))
+            return outcomes.conflicted(_with_progress(document), now, until, said_by(later), started_at)
+        return outcomes.snoozed(_with_progress(document), now, until, said_by(later), started_at)
 
     def _decide(self, document: Document, now: datetime, error: BaseException) -> Decision:
         try:

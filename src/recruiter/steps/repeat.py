@@ -33,9 +33,10 @@ def put(store: Store, scheduler: Scheduler) -> Scheduler | None:
     before = store.schedulers.put(scheduler)
     if before is not None and not before.same_definition(scheduler):
         fields: Document = {name: value for name, value in job_document(scheduler.template).items() if name not in _OWN}
-        ids = store.scheduled.not_begun(scheduler.urn)
+        ids = set(store.scheduled.not_begun(scheduler.urn))
         if ids:
-            store.scheduled.change(ids, fields, [name for name in _OPTIONS if name not in fields])
+            ids -= store.roster.held()  # these may run now
+            store.scheduled.change(list(ids), fields, [name for name in _OPTIONS if name not in fields])
     return before
 
 

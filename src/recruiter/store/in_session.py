@@ -11,7 +11,7 @@ since two clients may use two of them.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
@@ -27,7 +27,7 @@ from recruiter.coroutines import adrive, drive
 from recruiter.domain.flow import FlowStep
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import CANCELLED_LANE, id_told
-from recruiter.domain.uniqueness import Existing, KnownJob, Make, Replace, Uniqueness, decide
+from recruiter.domain.uniqueness import Existing, KnownJob, Make, Replace, UniqueKind, Uniqueness, decide
 from recruiter.errors import (
     FlowNotFound,
     InvalidJob,
@@ -42,7 +42,8 @@ from recruiter.interruption import shielded
 from recruiter.store.codec import LARGEST_JOB, OPTIONS, Document, encode_job
 from recruiter.store.collections import creations
 from recruiter.store.errors import store_call, translate
-from recruiter.store.fields import is_job_id
+from recruiter.store.fields import is_job_id, moment_or_none
+from recruiter.store.job_fields import begun_at
 from recruiter.store.sessions import DURABLE, run_transaction
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def perform(store: Store, session: Session, write: Callable[[InSession], Steps[T
 def in_own_transaction(store: Store, write: Callable[[InSession], Steps[T]]) -> T:
     """The same in a transaction of our own, which is run again if it must be."""
     with store.client.start_session() as session:
-        return run_transaction(session, lambda session: drive(write(InSession(store, session)), call))
+        return run_transaction(session, lambda session: drive(write(InSession(store, session, own=True)), call))
 
 
 @store_call
@@ -177,8 +178,10 @@ def _guarded(store: Store, session: Session, write: Callable[[InSession], Steps[
 class InSession:
     """What can be written in a session. Every method is steps for `perform` or `aperform`."""
 
-    def __init__(self, store: Store, session: Session) -> None:
+    def __init__(self, store: Store, session: Session, *, own: bool = False) -> None:
+        """`own`: the transaction is ours, and holds nothing but this call."""
         self._session = session
+        self._own = own
         concern: WriteConcern | None = None if session.in_transaction else DURABLE  # a transaction has its own
         database = session.client.get_database(
             store.target.database, OPTIONS, read_preference=ReadPreference.PRIMARY, write_concern=concern
@@ -240,6 +243,8 @@ class InSession:
             job, now = each.job, each.job.created_at
             decision = decide(each.wanted, known.get(each.key), now)
             if isinstance(decision, Existing):
+                if each.wanted.kind is UniqueKind.STARTED and decision.id not in new and not self._own:
+                    yield from self._touch(decision.id)
                 answers.append((decision.id, False))
                 continue
             if isinstance(decision, Replace):
@@ -256,7 +261,7 @@ class InSession:
                 new[job.id] = document
             else:
                 yield from self._replace(job.id, document)
-            known[each.key] = KnownJob(job.id, job.created_at, job.scheduled_at, True, True)
+            known[each.key] = KnownJob(job.id, job.created_at, job.scheduled_at, True, None)
             keys[each.key] = unique_keys.key_document(each.key, job.id, job.created_at, job.scheduled_at, each.wanted)
             answers.append((job.id, isinstance(decision, Make)))
         for key in keys.values():
@@ -269,15 +274,27 @@ class InSession:
         documents = yield from self._find(unique_keys.NAME, [each.key for each in jobs])
         found = [key for key in map(unique_keys.key_from, documents) if key is not None]
         ids = [key.job for key in found]
-        fields = dict.fromkeys(("attempts", "started_by", "lane", "scheduled_at"), 1)
-        there = {document["_id"]: document for document in (yield from self._find(scheduled.NAME, ids, fields))}
-        there = {id: document for id, document in there.items() if document.get("lane") != CANCELLED_LANE}
+        documents = yield from self._find(scheduled.NAME, ids, _ABOUT_THE_START)
+        ended = [id for id in ids if id not in {document["_id"] for document in documents}]
+        if ended and any(each.wanted.counts_ended for each in jobs):
+            documents += yield from self._find(archived.NAME, ended, _ABOUT_THE_START)
+        about = {document["_id"]: document for document in documents}
+        needs_start = any(each.wanted.needs_start for each in jobs)
+        asked = [
+            id for id, job in about.items() if job.get("lane") == CANCELLED_LANE or (needs_start and "lane" in job)
+        ]
         held: set[JobId] = set()
-        if there and any(each.wanted.needs_untouched for each in jobs):
+        if asked:
             roster_of = self._collection(roster.NAME).find
-            cursor = roster_of({"assigned": {"$in": list(there)}}, {"assigned": 1}, session=self._session)
+            cursor = roster_of({"assigned": {"$in": asked}}, {"assigned": 1}, session=self._session)
             held = {id for document in (yield cursor.to_list) for id in _ids(document.get("assigned"))}
-        return {key.key: _known_job(key, there.get(key.job), held) for key in found}
+        return {key.key: _known_job(key, about.get(key.job), key.job in held) for key in found}
+
+    def _touch(self, id: JobId) -> Steps[None]:
+        """The caller's transaction rests on the fact that this job has not begun. Its start is written before it starts
+        (`mark_debounced`), so the two conflict: the job starts after the commit, or the caller decides again."""
+        jobs, query = self._collection(scheduled.NAME), {"_id": id}
+        yield lambda: jobs.update_one(query, {"$inc": {"touched": 1}}, session=self._session)
 
     def _set_key(self, document: Document) -> Steps[None]:
         keys = self._collection(unique_keys.NAME)
@@ -285,9 +302,11 @@ class InSession:
         yield lambda: keys.replace_one(query, document, upsert=True, session=self._session)
 
     def _replace(self, id: JobId, document: Any) -> Steps[None]:
-        """Other contents for a job that nobody has touched: another transaction that touches it conflicts."""
+        """Other contents for a job that has not begun: its start conflicts with this. The signals that it was sent
+        stay."""
         jobs, query = self._collection(scheduled.NAME), {"_id": id}
-        yield lambda: jobs.replace_one(query, document, session=self._session)
+        contents = [{"$replaceWith": {"$mergeObjects": [{"$literal": document}, {"signals": "$signals"}]}}]
+        yield lambda: jobs.update_one(query, contents, session=self._session)
 
     def recover(self, job: Job) -> Steps[None]:
         """Stores the job that repeats one that has ended, and marks the old one."""
@@ -398,12 +417,22 @@ def same_deployment(store: Store, session: Session) -> Steps[None]:
     )
 
 
-def _known_job(key: unique_keys.UniqueKey, waits: Document | None, held: Collection[JobId]) -> KnownJob:
-    if waits is None:
-        return KnownJob(key.job, key.created_at, key.scheduled_at, False, False)
-    untouched = key.job not in held and not waits.get("attempts") and waits.get("started_by") is None
-    due = waits.get("scheduled_at")
-    return KnownJob(key.job, key.created_at, due if isinstance(due, datetime) else key.scheduled_at, True, untouched)
+_ABOUT_THE_START = dict.fromkeys(
+    ("lane", "scheduled_at", "created_at", "debounced", "begun_at", "attempts", "snoozes", "last_execution.started_at"),
+    1,
+)
+
+
+def _known_job(key: unique_keys.UniqueKey, job: Document | None, is_held: bool) -> KnownJob:
+    """From its document in `scheduled` or in the archive. One that neither has any more counts as begun."""
+    if job is None:
+        return KnownJob(key.job, key.created_at, key.scheduled_at, False, key.scheduled_at)
+    lane, due = job.get("lane"), moment_or_none(job.get("scheduled_at")) or key.scheduled_at
+    begun = begun_at(job)
+    if begun is None and is_held and not job.get("debounced"):
+        begun = due  # it may run, and nothing would say so
+    exists = lane is not None and (lane != CANCELLED_LANE or is_held)
+    return KnownJob(key.job, key.created_at, due, exists, begun)
 
 
 def _ids(assigned: Any) -> Iterable[JobId]:

@@ -175,6 +175,26 @@ def checkpoints_of(document: Mapping[str, Any]) -> tuple[Checkpoint, ...]:
     )
 
 
+def begun_at(document: Mapping[str, Any]) -> datetime | None:
+    """When user code of this job may first have run, as far as its document says; None if it has not begun.
+
+    `begun_at` is written once, with the first write that a run of the job causes, and is never removed. That write is
+    the mark before the start of an at-most-once or debounced job; the token of a run; the first progress mark; or the
+    settlement after which the job waits again. To start an ordinary job writes nothing. Such a job may also have begun
+    if the roster says that a worker holds it now.
+    """
+    written = moment_or_none(document.get("begun_at"))
+    if written is not None:
+        return written
+    first = next(iter(entries_of(document)), {})  # of one that has ended in its first run, or of an earlier release
+    old = document.get("attempts") or document.get("snoozes")
+    return moment_or_none(first.get("started_at")) or (moment_or_none(document.get("created_at")) if old else None)
+
+
+NOT_BEGUN: Fields = {"begun_at": None, "attempts": 0, "snoozes": {"$in": [None, 0]}}
+"""The same as a condition on documents in `scheduled`."""
+
+
 def signals_of(document: Mapping[str, Any]) -> tuple[Signal, ...]:
     """What the job was told from outside, likewise."""
     return tuple(
@@ -446,6 +466,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
     JobField("postponed", use=_U.WAITING | _U.OWN | _U.PLANNED),
     JobField("debounced", "debounced", field.truth, False,
              use=_U.PROTOCOL | _U.OWN | _U.WAITING | _U.HISTORY),
+    JobField("touched", use=_U.PROTOCOL | _U.OWN | _U.WAITING),
     JobField("cancel", "cancel", lambda document, name: cancellation_from(document[name]),
              use=_U.SUMMARY | _U.HISTORY),
     # what has happened to it
@@ -456,6 +477,8 @@ JOB_FIELDS: tuple[JobField, ...] = (
              use=_U.PROTOCOL | _U.OWN | _U.PLANNED | _U.HISTORY),
     JobField("snoozes", "snoozes", field.whole, foreign=_check_count, use=_U.PLANNED | _U.HISTORY),
     JobField("snoozed", use=_U.PLANNED),
+    JobField("begun_at", "begun_at", lambda document, _: begun_at(document),
+             use=_U.PROTOCOL | _U.OWN | _U.PLANNED | _U.HISTORY),
     JobField("conflicts", "conflicts", field.whole, use=_U.PROTOCOL | _U.PLANNED | _U.HISTORY),
     JobField("last_execution", "executions", lambda document, _: executions_of(document), foreign=_of(dict),
              use=_U.LARGE | _U.HISTORY),

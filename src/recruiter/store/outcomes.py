@@ -43,7 +43,7 @@ from recruiter.store.codec import (
 )
 from recruiter.store.errors import DRIVER_REFUSES
 from recruiter.store.fields import is_text
-from recruiter.store.job_fields import UNLOCKED, Use, flow_document, names, progress_from
+from recruiter.store.job_fields import UNLOCKED, Use, begun_at, flow_document, names, progress_from
 
 _UNKNOWN_TASK_PAUSE = timedelta(minutes=1)
 _SMALL_FIELDS = frozenset(names(Use.SMALL))
@@ -157,7 +157,7 @@ def failed(document: Document, execution: Execution, at: datetime, decision: Dec
             fields["reason"] = decision.reason
         return encode(archived_document(document, decision.why, at, fields))
     fields |= _concluded(document, State.WAITING, at, error)
-    fields.update(scheduled_at=decision.at, postponed=decision.at > at)
+    fields.update(scheduled_at=decision.at, postponed=decision.at > at, **_begun(document, execution.started_at, at))
     unset: tuple[str, ...] = UNLOCKED
     if "snoozed" in document:
         unset += ("snoozed",)  # it waits for another reason now
@@ -220,15 +220,17 @@ def worker_died(
         fields |= _concluded(document, State.FAILED, at, message)
         return encode(archived_document(document, Why.WORKER_DIED_TOO_MANY_TIMES, at, fields))
     fields |= _concluded(document, State.WAITING, at, message)
-    fields["lane"] = lane_of(document, worker_deaths=deaths)
+    fields |= {"lane": lane_of(document, worker_deaths=deaths), **_begun(document, started_at, at)}
     return Rescheduled(document["_id"], document["attempts"], fields, UNLOCKED)
 
 
-def snoozed(document: Document, at: datetime, until: datetime, reason: str) -> Rescheduled:
+def snoozed(
+    document: Document, at: datetime, until: datetime, reason: str, started_at: datetime | None = None
+) -> Rescheduled:
     """A job that asked to be run later: no attempt is counted, and nothing has failed."""
     snoozes = document.get("snoozes") or 0
     fields = {"scheduled_at": until, "postponed": until > at, "snoozes": snoozes + 1, "snoozed": reason}
-    fields |= _concluded(document, State.WAITING, at)
+    fields |= _concluded(document, State.WAITING, at) | _begun(document, started_at, at)
     attempted = _attempted(document, at, Again.SNOOZED)
     outcome = Rescheduled(document["_id"], document["attempts"], fields, UNLOCKED, snoozes, attempted)
     return _ended_by_itself(document, outcome)
@@ -243,15 +245,19 @@ def _ended_by_itself(document: Document, outcome: Rescheduled) -> Rescheduled:
     return replace(outcome, fields={**outcome.fields, "lane": lane}, unset=(*outcome.unset, "worker_deaths"))
 
 
-def conflicted(document: Document, at: datetime, until: datetime, reason: str) -> Rescheduled:
+def conflicted(
+    document: Document, at: datetime, until: datetime, reason: str, started_at: datetime | None = None
+) -> Rescheduled:
     """A job whose own transaction has met others for too long: likewise. How often that has been is bounded."""
-    outcome = snoozed(document, at, until, reason)
+    outcome = snoozed(document, at, until, reason, started_at)
     return replace(outcome, fields={**outcome.fields, "conflicts": (document.get("conflicts") or 0) + 1})
 
 
-def paused(document: Document, at: datetime, until: datetime, pause: JobPauses) -> Rescheduled:
+def paused(
+    document: Document, at: datetime, until: datetime, pause: JobPauses, started_at: datetime | None = None
+) -> Rescheduled:
     """A job that sleeps or waits for a signal: no attempt is counted, and nothing has failed."""
-    outcome = snoozed(document, at, until, str(pause))
+    outcome = snoozed(document, at, until, str(pause), started_at)
     fields = {**outcome.fields, "checkpoints": pause.checkpoints} if pause.checkpoints else dict(outcome.fields)
     if pause.waits_for is not None:
         fields["waits_for"] = {name: value for name, value in pause.waits_for._asdict().items() if value is not None}
@@ -280,10 +286,11 @@ def not_started(document: Document) -> Rescheduled:
     return Rescheduled(document["_id"], document["attempts"], {}, ("started_by", "started_at"))
 
 
-def interrupted(document: Document, progress: Document) -> Rescheduled:
+def interrupted(document: Document, progress: Document, started_at: datetime) -> Rescheduled:
     """A job that was started and ended by us: it waits again, with the progress that it has reported, and no attempt is
     counted. Its run loses its token."""
-    return Rescheduled(document["_id"], document["attempts"], progress, UNLOCKED)
+    fields = progress | _begun(document, started_at, started_at)
+    return Rescheduled(document["_id"], document["attempts"], fields, UNLOCKED)
 
 
 def cancelled_by(document: Document) -> dict[str, str]:
@@ -358,6 +365,11 @@ def reduced(id: JobId, outcome: Outcome, original: bytes | None, at: datetime, r
         with contextlib.suppress(*DRIVER_REFUSES):
             yield encode({**kept, **record, "done": kept.get("done", False), "why": kept.get("why", Why.MALFORMED)})
     yield encode(record)
+
+
+def _begun(document: Document, started_at: datetime | None, at: datetime) -> Document:
+    """That the job has begun, in its first run or before (see `begun_at` in job_fields.py)."""
+    return {"begun_at": begun_at(document) or started_at or at}
 
 
 def _attempted(document: Document, at: datetime, again: Again) -> Attempted | None:

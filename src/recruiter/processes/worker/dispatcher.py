@@ -412,8 +412,9 @@ class Dispatcher:
         now = self._clock.now()
         for job, since in runs:
             self._events.emit("job.interrupted", **job.facts(self._held_jobs.worker), why=why)
-            lost = self.crash(job, now, why, self._moment(since)) if job.at_most_once else None
-            self._end([(job.id, lost or interrupted(job, self._held_jobs.progress.fields_of(job.id)))])
+            started_at, progress = self._moment(since), self._held_jobs.progress.fields_of(job.id)
+            lost = self.crash(job, now, why, started_at) if job.at_most_once else None
+            self._end([(job.id, lost or interrupted(job, progress, started_at))])
 
     def _recycle_large(self, limit: int) -> None:
         for child in [child for child in self._pool.handles if child.ready and child.memory() > limit]:

@@ -92,8 +92,8 @@ class HeldJob(NamedTuple):
 
     @property
     def debounced_until(self) -> datetime | None:
-        """When it was due as it was fetched, if producers may still change it."""
-        if b"\x08debounced\x00" not in self.raw:
+        """When it was due as it was fetched, if producers may still change it: it has not begun."""
+        if b"\x08debounced\x00" not in self.raw or self._field("begun_at") is not None:
             return None
         moment = self._field("scheduled_at") if self._field("debounced") is True else None
         return moment if isinstance(moment, datetime) else None
@@ -601,9 +601,9 @@ def crashed(
         return outcomes.unreadable(job.id, job.raw, at, f"{how}, and the job cannot be read: {error}")
 
 
-def interrupted(job: HeldJob, progress: Document) -> Outcome | None:
+def interrupted(job: HeldJob, progress: Document, started_at: datetime) -> Outcome | None:
     """A started job that is handed back, with the progress that it has reported: its run may not write any more."""
     try:
-        return outcomes.interrupted(decode(job.raw), progress)
+        return outcomes.interrupted(decode(job.raw), progress, started_at)
     except Exception:
         return None  # it cannot be read: whoever runs it next will say so

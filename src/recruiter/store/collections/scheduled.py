@@ -49,7 +49,7 @@ from recruiter.store.codec import (
 from recruiter.store.collections.inbox import not_adopted, unlocked
 from recruiter.store.errors import is_about_a_document, store_call
 from recruiter.store.fields import FIRST_MOMENT, LAST_MOMENT, LONGEST_ID, job_id, moment, text
-from recruiter.store.job_fields import FROM_PROTOCOL, LOCK, MOST_ATTEMPTS, NULLABLE, priority_of
+from recruiter.store.job_fields import FROM_PROTOCOL, LOCK, MOST_ATTEMPTS, NOT_BEGUN, NULLABLE, priority_of
 from recruiter.store.reading import parse_one, parsed, readable
 
 NAME = "scheduled"
@@ -483,7 +483,7 @@ class Scheduled:
         """
         self.collection.update_many(
             {"_id": {"$in": list(ids)}, "started_by": None, "lane": {"$ne": CANCELLED_LANE}},
-            {"$set": {"started_by": worker, "started_at": at}},
+            {"$set": {"started_by": worker, "started_at": at}, "$min": {"begun_at": at}},
             session=session,
         )
         fields = {"started_by": 1}
@@ -497,7 +497,7 @@ class Scheduled:
         """Inside the same transaction: writes that these debounced jobs are about to start here, unless they have been
         put off or cancelled since they were fetched with this `scheduled_at`. From now on no producer changes them.
         Returns what they are then."""
-        mark = {"$set": {"started_by": worker, "started_at": at}}
+        mark = {"$set": {"started_by": worker, "started_at": at}, "$min": {"begun_at": at}}
         writes = [
             UpdateOne({"_id": id, "scheduled_at": due, "lane": {"$ne": CANCELLED_LANE}}, mark)
             for id, due in jobs.items()
@@ -509,7 +509,8 @@ class Scheduled:
     def begin_run(self, id: JobId, attempts: int, fields: Document, session: ClientSession) -> bool:
         """Inside a transaction that proves the hold: leaves the token of a run on its job (see `store/runs.py`)."""
         query = {"_id": id, "attempts": attempts}
-        return self.collection.update_one(query, {"$set": fields}, session=session).matched_count == 1
+        update = {"$set": fields, "$min": {"begun_at": fields["started_at"]}}
+        return self.collection.update_one(query, update, session=session).matched_count == 1
 
     @store_call
     def add_checkpoint(self, id: JobId, token: UUID, checkpoint: Document) -> bool:
@@ -546,7 +547,8 @@ class Scheduled:
         writes = []
         for mark in marks:
             lock = {"locked_by": mark.worker, "locked_at": mark.since, "started_at": mark.since}
-            update = {"$set": {**mark.fields, **lock}, "$currentDate": {"reported_at": True}}
+            begun = {"$min": {"begun_at": mark.since}}
+            update = {"$set": {**mark.fields, **lock}, **begun, "$currentDate": {"reported_at": True}}
             writes.append(UpdateOne(_mine(mark), update))
         with pymongo.timeout(_MARKED_WITHIN):
             self.collection.bulk_write(writes, ordered=False)
@@ -583,14 +585,14 @@ class Scheduled:
 
     @store_call
     def not_begun(self, urn: str) -> list[JobId]:
-        """The jobs of this urn that wait for their first attempt."""
-        query = {"urn": urn, "lane": {"$gt": "", "$ne": CANCELLED_LANE}, "attempts": 0}
+        """The jobs of this urn that have not begun; a worker may hold them."""
+        query = {"urn": urn, "lane": {"$gt": "", "$ne": CANCELLED_LANE}, **NOT_BEGUN}
         return list(parsed(NAME, self._raw.find(query, {"_id": 1}, hint=BY_URN), _id))
 
     @store_call
     def change(self, ids: Sequence[JobId], fields: Document, unset: Sequence[str]) -> int:
-        """Other contents for jobs that wait for their first attempt."""
-        query = {"_id": {"$in": list(ids)}, "lane": {"$gt": "", "$ne": CANCELLED_LANE}, "attempts": 0}
+        """Other contents for those of these jobs that have not begun."""
+        query = {"_id": {"$in": list(ids)}, "lane": {"$gt": "", "$ne": CANCELLED_LANE}, **NOT_BEGUN}
         update: Document = {"$set": fields}
         if unset:
             update["$unset"] = dict.fromkeys(unset, "")
