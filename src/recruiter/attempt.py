@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import ContextVar
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from recruiter.domain.job import Checkpoint, Job, JobId, Signal, SignalWait
 from recruiter.domain.names import id_told
 from recruiter.domain.progress import Progress, Recorder
 from recruiter.domain.retry.decision import RetryPolicy
-from recruiter.errors import NoCurrentJob
+from recruiter.errors import JobPauses, NoCurrentJob
 from recruiter.instruments import Following, trace_id_of
 from recruiter.log import JobContext
 from recruiter.programs import Program, end_all
@@ -121,6 +121,8 @@ class Checkpoints(Protocol):
 
     def slept(self, name: str) -> list[dict[str, Any]]: ...
 
+    def signal_number(self, name: str) -> int: ...
+
     def signal(self, name: str, number: int) -> Signal | None: ...
 
     def waiting(self, checkpoint: str) -> SignalWait | None: ...
@@ -163,7 +165,7 @@ class Attempt:
     """One run of a job. Cheap to make: everything is found out, and made, when somebody asks."""
 
     __slots__ = (
-        *("checkpoints", "document", "following", "log_context", "on_progress", "over", "programs", "result"),
+        *("checkpoints", "document", "following", "log_context", "on_progress", "over", "paused", "programs", "result"),
         *("run", "runner", "said", "started_at", "stored_result"),
     )
 
@@ -189,6 +191,8 @@ class Attempt:
         """What the runner needs to write on the job itself, from the first time on that it does."""
         self.checkpoints: Any = None
         """Likewise, for what it does once."""
+        self.paused: JobPauses | None = None
+        """The sleep or wait that it has begun. A job that catches it and goes on has not ended."""
         self.result: Any = None
         """What `set_result` was told, and the same as it is stored."""
         self.stored_result: Any = None
@@ -216,6 +220,23 @@ class Attempt:
             with _making:
                 self.said = self.said or self.runner.progress(self.document, self.on_progress)
         return self.said
+
+    def made(self, name: str, make: Callable[[], Any]) -> Any:
+        """This attribute, made by the first of its threads that asks for it."""
+        with _making:
+            if getattr(self, name) is None:
+                setattr(self, name, make())
+            return getattr(self, name)
+
+    def pause(self, pause: JobPauses) -> NoReturn:
+        """It sleeps or waits from here on."""
+        self.paused = pause
+        raise pause
+
+    def check_goes_on(self) -> None:
+        """Raises the pause that the job has caught: it does nothing more that lasts before that is over."""
+        if self.paused is not None:
+            raise self.paused
 
     def begin(self, program: Program) -> None:
         """It lives no longer than this attempt, whatever thread it was started from."""

@@ -29,7 +29,7 @@ from recruiter.attempt import Attempt, Checkpoints, running
 from recruiter.domain.arguments.check import Signature
 from recruiter.domain.arguments.values import from_bson
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
-from recruiter.domain.job import Execution, Job, JobId, SignalWait, check_checkpoint
+from recruiter.domain.job import NO_SIGNAL, Execution, Job, JobId, SignalWait, check_checkpoint
 from recruiter.domain.names import id_told
 from recruiter.domain.retry.decision import Failure, after, is_last
 from recruiter.errors import InvalidArguments, JobPauses, NoCurrentJob, RecruiterError, SignalTimeout
@@ -233,7 +233,8 @@ class CurrentJob:
         checkpoints = self._checkpoints()
         name = checkpoints.next_name("sleep")
         if checkpoints.find(name) is None:
-            raise JobPauses(f"it sleeps for {humanize(delay)}", delay=delay, checkpoints=checkpoints.slept(name))
+            told = f"it sleeps for {humanize(delay)}"
+            self._attempt.pause(JobPauses(told, delay=delay, checkpoints=checkpoints.slept(name)))
 
     async def asleep(self, duration: DurationLike) -> None:
         """Like `sleep`, in an `async def`."""
@@ -243,21 +244,22 @@ class CurrentJob:
         """Waits until somebody calls `recruiter.signal(job_id, "approved", {…})`, and returns what was given there.
 
         The job leaves its worker meanwhile, and is run again, from its beginning, when the signal comes; then this call
-        returns at once. A signal may come before the job waits for it. The second wait for the same name takes the
-        second signal. Raises SignalTimeout when none comes within `timeout`. See `sleep` for what runs again.
+        returns immediately. A signal may come before the job waits for it. Each wait for a name takes the next signal
+        of this name. Raises SignalTimeout when none comes within `timeout`; such a wait takes none. See `sleep` for the
+        code that runs again.
         """
         delay = None if timeout is None else to_timedelta(timeout)
         checkpoints = self._checkpoints(signal)
         name = checkpoints.next_name(f"wait_for {signal}")
-        number = int(name.rpartition(" ")[2])
         kept = checkpoints.find(name)
         if kept is None:
+            number = checkpoints.signal_number(name)
             came = checkpoints.signal(signal, number)
             if came is None:
                 self._wait(checkpoints, name, signal, number, delay)
             checkpoints.begin()
             kept = checkpoints.keep(name, None if came is None else from_bson(came.data))
-        if kept.problem is not None:
+        if kept.problem == NO_SIGNAL:
             raise SignalTimeout(f"job {id_told(self.id)} waited for the signal {signal!r}, and none came in time")
         return checkpoints.result(kept)
 
@@ -276,12 +278,13 @@ class CurrentJob:
             checkpoints.timed_out(name)
             raise SignalTimeout(f"job {id_told(self.id)} waited for the signal {signal!r}, and none came in time")
         told = f"it waits for the signal {signal!r}"
-        raise JobPauses(told, until=wait.until, waits_for=wait, signal=(signal, number))
+        attempt.pause(JobPauses(told, until=wait.until, waits_for=wait, signal=(signal, number)))
 
     def _checkpoints(self, name: str | None = None) -> Checkpoints:
         if name is not None:
             check_checkpoint("the name of a checkpoint or a signal", name)
         attempt = self._attempt
+        attempt.check_goes_on()
         checkpoints = attempt.runner.checkpoints(attempt)
         if attempt.run is not None:
             checkpoints.check()
@@ -300,11 +303,13 @@ class CurrentJob:
         the block rolls everything back, and the attempt has failed.
         """
         attempt = self._attempt
+        attempt.check_goes_on()
         return attempt.runner.transaction(attempt, client)
 
     def atransaction(self, client: AsyncMongoClient[Any]) -> AbstractAsyncContextManager[AsyncClientSession]:
         """Like `transaction`, in an `async def`: `async with current_job.atransaction(client) as session:`."""
         attempt = self._attempt
+        attempt.check_goes_on()
         return attempt.runner.atransaction(attempt, client)
 
     def set_result(self, value: Any) -> None:

@@ -865,6 +865,7 @@ class TestRetryLater:
             "postponed": seconds > 0,
             "snoozes": 1,
             "snoozed": str(later),
+            "begun_at": NOW,
         }, "and nothing else: no attempt, no execution"
         assert (outcome.attempts, outcome.snoozes) == (2, 0)
         marks = {"started_by", "started_at", "locked_by", "locked_at", "reported_at", "token", "transaction"}

@@ -407,7 +407,7 @@ class TestSigns:
 
         store.scheduled.clear_progress([mark(job, progress=0.7)])
 
-        assert document(store, job.id) == job_document(job) | {"progress": 0.7}
+        assert document(store, job.id) == job_document(job) | {"progress": 0.7, "begun_at": NOW}
 
     def test_what_had_been_signed_by_a_dead_worker_had_been_started(self, store: Store) -> None:
         """Given a worker that died before a heartbeat could say what it ran, then what it had marked has crashed."""
@@ -620,7 +620,7 @@ class TestViews:
         job = a_job()
         insert(store, job)
         store.scheduled.mark_progress([mark(job, "gone")])
-        assert find(store, job.id) == job
+        assert find(store, job.id) == replace(job, begun_at=NOW)
 
         on_the_roster(store, "w1")
         store.roster.assign({"w1": [job.id]}, 1)

@@ -5,6 +5,9 @@ Each test is one of the rules without which the model of the protocol finds effe
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -48,6 +51,25 @@ def test_the_holder_gets_one(store: Store, job: Any) -> None:
 
     assert document(store, job)["token"] == run.token
     assert document(store, job)["started_by"] == "w1"
+
+
+def test_threads_of_one_run_get_the_same_one(store: Store, job: Any) -> None:
+    """Given two steps that are the first of their job, in two threads: there is one token, and neither loses it."""
+    run, begun = run_of(store, job), list[int]()
+    begin_run, both = store.transactions.begin_run, threading.Barrier(2)
+
+    def begin_late(*args: Any) -> bool:
+        begun.append(1)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.5)  # for another one that begins meanwhile
+        return begin_run(*args)
+
+    store.transactions.begin_run = begin_late  # type: ignore[method-assign]
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda _: run.prove(), range(2)))
+
+    assert begun == [1]
+    assert document(store, job)["token"] == run.token
 
 
 def test_who_does_not_hold_the_job_gets_none(store: Store, job: Any) -> None:

@@ -21,6 +21,10 @@ from recruiter.errors import InvalidName
 LONGEST_NAME = 200
 MOST_SIGNALS = 1_000
 """Of one job."""
+MOST_SIGNAL_BYTES = 4 * 1024 * 1024
+"""Of all signals of one job, as they are stored."""
+NO_SIGNAL = "no signal came in time"
+"""The problem of a wait that timed out."""
 
 
 class Checkpoint(NamedTuple):
@@ -187,6 +191,8 @@ class Job:
     """Who wants it cancelled; it ends in a moment, or has."""
     checkpoints: tuple[Checkpoint, ...] = ()
     """What it has done for good, in all attempts (`current_job.once`)."""
+    signals: tuple[Signal, ...] = ()
+    """The signals that it was sent, taken or not; the data as it is stored."""
     waits_for: SignalWait | None = None
     """The signal that it waits for (`current_job.wait_for`)."""
     history: tuple[HistoryEntry, ...] = ()

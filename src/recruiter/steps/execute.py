@@ -14,10 +14,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from types import CoroutineType
 from typing import Any
@@ -161,7 +162,8 @@ class Executor:
             task = self._registry.find(document["task"])
             if task is None:
                 return outcomes.misplaced(document, started_at)
-            if "expires_at" in document and document["expires_at"] <= started_at:
+            # A job that sleeps, waits or asked to be run later has begun, and goes on.
+            if "expires_at" in document and document["expires_at"] <= started_at and "snoozed" not in document:
                 return outcomes.expired(document, started_at)
         except Exception as error:
             return outcomes.unreadable(id_of(raw), raw, started_at, f"cannot be read: {error}")
@@ -245,7 +247,7 @@ class Executor:
         document, pause, until = attempt.document, _FIRST_PAUSE, time.monotonic() + _REPEATED
         while True:
             try:
-                with interruptible, _OneProcess():
+                with interruptible, _OneProcess(), _Ungrouped(self._clock.now):
                     args = _arguments(document, payload)
                     try:
                         call = task.call(args, document.get("method") or DEFAULT_METHOD)
@@ -256,7 +258,9 @@ class Executor:
                         self._tell(call, "job.started", document)
                     result = call.run()
                 if isinstance(result, CoroutineType):
-                    result = yield interruptible.awaiting(_in_one_process(result))
+                    result = yield interruptible.awaiting(_in_one_process(result, self._clock.now))
+                if attempt.paused is not None and _committed(attempt) is None:
+                    raise attempt.paused  # the job has caught it, and has not ended
                 if (run := attempt.run) is not None and run.not_committed is not None and run.committed is None:
                     raise run.not_committed  # the job has caught it, and cannot have succeeded
                 return result
@@ -270,7 +274,7 @@ class Executor:
                     raise _put_off(document, again) from again
                 if attempt.run is not None:
                     attempt.run.not_committed = None
-            attempt.result = attempt.stored_result = None
+            attempt.result = attempt.stored_result = attempt.paused = None
             if attempt.checkpoints is not None:
                 attempt.checkpoints.run_again()
             yield asyncio.sleep(pause * random.uniform(0.5, 1.0))
@@ -321,12 +325,11 @@ class Executor:
         return payload
 
     def checkpoints(self, attempt: Attempt) -> Checkpoints:
-        if attempt.checkpoints is None:
+        def make() -> Checkpoints:
             document = attempt.document
-            attempt.checkpoints = Checkpoints(
-                lambda: self._run_of(attempt), document, self._clock.now, self._payload(document)
-            )
-        checkpoints: Checkpoints = attempt.checkpoints
+            return Checkpoints(lambda: self._run_of(attempt), document, self._clock.now, self._payload(document))
+
+        checkpoints: Checkpoints = attempt.made("checkpoints", make)
         return checkpoints
 
     def transaction(self, attempt: Attempt, client: Any) -> JobTransaction:
@@ -338,19 +341,12 @@ class Executor:
     def _run_of(self, attempt: Attempt) -> Run:
         if attempt.over:
             raise NoCurrentJob(f"job {id_told(attempt.id)} has ended and can write nothing more")
-        if attempt.run is None:
-            owner: Any = self.owner(attempt.document["task"])
-            if owner is None:
-                raise NoCurrentJob("this job runs without an application")
-            attempt.run = Run(
-                lambda: owner.store,
-                attempt.document,
-                self.worker,
-                attempt.started_at,
-                lambda: self._ending_now(attempt),
-                stored=self.worker != HERE,
-            )
-        run: Run = attempt.run
+        owner: Any = self.owner(attempt.document["task"])
+        if owner is None:
+            raise NoCurrentJob("this job runs without an application")
+        succeeded, stored = partial(self._ending_now, attempt), self.worker != HERE
+        about = (lambda: owner.store, attempt.document, self.worker, attempt.started_at, succeeded)
+        run: Run = attempt.made("run", lambda: Run(*about, stored=stored))
         return run
 
     def _ending_now(self, attempt: Attempt) -> bytes:
@@ -571,9 +567,36 @@ class _OneProcess:
             os._exit(code if isinstance(code, int) else int(code is not None))
 
 
-async def _in_one_process(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    with _OneProcess():
+async def _in_one_process(coroutine: Coroutine[Any, Any, Any], now: Callable[[], datetime]) -> Any:
+    with _OneProcess(), _Ungrouped(now):
         return await coroutine
+
+
+class _Ungrouped:
+    """A task group wraps what leaves it. A group of nothing but pauses, or of what runs the job again, leaves as the
+    first of them that comes to its end; the next run meets the others."""
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if not isinstance(error, BaseExceptionGroup):
+            return
+        if error.split((TransactionRepeats, JobPauses, RetryLater))[1] is not None:
+            return  # something has failed, too
+        leaves, now = list(_leaves(error)), self._now()
+        again = [leaf for leaf in leaves if isinstance(leaf, TransactionRepeats)]
+        raise again[0] if again else min(leaves, key=lambda pause: _until(pause, now))
+
+
+def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[Any]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error
 
 
 def _all(*finalizers: tuple[str, Iterable[Callable[[Any], Any]], Any]) -> Awaiting:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from recruiter.domain.arguments.values import to_bson
-from recruiter.domain.job import MOST_SIGNALS, JobId, check_checkpoint
+from recruiter.domain.job import MOST_SIGNAL_BYTES, MOST_SIGNALS, JobId, check_checkpoint
 from recruiter.domain.names import id_told
 from recruiter.errors import InvalidJob, JobNotFound, JobTooLarge, RecruiterError
-from recruiter.store.codec import encode
+from recruiter.store.codec import LARGEST_JOB, encode
 from recruiter.store.database import Store
+from recruiter.store.job_fields import signals_of
 
 LARGEST_DATA = 1024 * 1024
 """Bytes of what a signal carries."""
@@ -43,4 +44,9 @@ def not_signalled(store: Store, id: JobId, name: str) -> RecruiterError:
         return JobNotFound(
             f"job {id_told(id)} was inserted by another program and is not adopted yet; try again in a moment"
         )
-    return InvalidJob(f"job {id_told(id)} has been sent {MOST_SIGNALS:,} signals already; it takes no more")
+    if len(signals_of(document)) >= MOST_SIGNALS:
+        return InvalidJob(f"job {id_told(id)} has been sent {MOST_SIGNALS:,} signals already; it takes no more")
+    return JobTooLarge(
+        f"job {id_told(id)} cannot be sent the signal {name!r}: all its signals together may have "
+        f"{MOST_SIGNAL_BYTES:,} bytes, and the whole job {LARGEST_JOB:,}. Keep the data elsewhere and send its key"
+    )

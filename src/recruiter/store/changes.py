@@ -30,9 +30,9 @@ from recruiter.store.codec import Document
 from recruiter.store.collections.roster import Roster
 from recruiter.store.errors import store_call
 from recruiter.store.fields import LAST_MOMENT
+from recruiter.store.job_fields import WAITS_FOR_SIGNAL
 
 _LONGEST_EXPIRY_SECONDS = 1e11
-_WAITS_FOR_A_SIGNAL: Document = {"waits_for": {"$ne": None}, "snoozed": {"$ne": None}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Change:
         if self.what is Happened.RUN_NOW:
             conditions.append({"scheduled_at": {"$gt": self.at}})
         never_expires = [{"expires_in": {"$gt": 0}}, {"expires_at": None}, {"expires_at": {"$gt": self.to}}]
-        return [*conditions, {"$nor": [_WAITS_FOR_A_SIGNAL]}, {"$or": never_expires}]
+        return [*conditions, {"$nor": [{"$expr": WAITS_FOR_SIGNAL}]}, {"$or": never_expires}]
 
     @property
     def update(self) -> list[Document]:

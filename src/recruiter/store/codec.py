@@ -22,7 +22,7 @@ from bson.raw_bson import RawBSONDocument
 
 from recruiter.domain.duration import not_before
 from recruiter.domain.flow import FlowStep
-from recruiter.domain.job import EXECUTIONS_KEPT, ArchivedJob, Checkpoint, Execution, Job, JobId, expiry
+from recruiter.domain.job import EXECUTIONS_KEPT, NO_SIGNAL, ArchivedJob, Checkpoint, Execution, Job, JobId, expiry
 from recruiter.domain.lane import ISOLATED_AFTER_WORKER_DEATHS, Lane
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE, DEFAULT_GROUP
 from recruiter.domain.planning.needs import Needs
@@ -255,14 +255,17 @@ def anew(ended: ArchivedJob, now: datetime, at: datetime) -> Job:
         kept["flow"] = None
     own: Document = {"id": new_id(), "created_at": now, "scheduled_at": at, "expires_at": ended.expiry(at)}
     own["checkpoints"] = _checkpoints(ended)
+    own["signals"] = () if ended.done else ended.signals  # all: a wait takes the signal of its number
     return Job(**{**kept, **own, "recovered_from": ended.id, "origin": ended.key, "blocked": kept["flow"] is not None})
 
 
 def _checkpoints(ended: ArchivedJob) -> tuple[Checkpoint, ...]:
-    """A job that did not succeed goes on where it was; what it waited for in vain it waits for again."""
-    if ended.done:
-        return ()
-    return tuple(each for each in ended.checkpoints if each.problem is None or not each.name.startswith("wait_for "))
+    """A job that did not succeed goes on where it was. If the last thing that it did was to wait for a signal that did
+    not come, it waits again."""
+    kept = [] if ended.done else list(ended.checkpoints)
+    while kept and kept[-1].problem == NO_SIGNAL:
+        kept.pop()
+    return tuple(kept)
 
 
 _HISTORY = attributes(Use.HISTORY)

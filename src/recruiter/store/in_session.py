@@ -302,10 +302,9 @@ class InSession:
         yield lambda: keys.replace_one(query, document, upsert=True, session=self._session)
 
     def _replace(self, id: JobId, document: Any) -> Steps[None]:
-        """Other contents for a job that has not begun: its start conflicts with this. The signals that it was sent
-        stay."""
+        """Other contents for a job that has not begun: its start conflicts with this."""
         jobs, query = self._collection(scheduled.NAME), {"_id": id}
-        contents = [{"$replaceWith": {"$mergeObjects": [{"$literal": document}, {"signals": "$signals"}]}}]
+        contents = [{"$replaceWith": {"$mergeObjects": [{"$literal": document}, {name: f"${name}" for name in _STAYS}]}}]
         yield lambda: jobs.update_one(query, contents, session=self._session)
 
     def recover(self, job: Job) -> Steps[None]:
@@ -417,6 +416,8 @@ def same_deployment(store: Store, session: Session) -> Steps[None]:
     )
 
 
+_STAYS = ("signals", "history")
+"""Fields that stay when a debounced or throttled job gets other contents."""
 _ABOUT_THE_START = dict.fromkeys(
     ("lane", "scheduled_at", "created_at", "debounced", "begun_at", "attempts", "snoozes", "last_execution.started_at"),
     1,

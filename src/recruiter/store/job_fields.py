@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from bson import ObjectId
 
+from recruiter.domain.duration import UNTIL_SIGNAL
 from recruiter.domain.flow import FlowStep, On
 from recruiter.domain.job import (
     HISTORY_KEPT,
@@ -213,10 +214,20 @@ def signal_wait_from(value: Any) -> SignalWait | None:
     return SignalWait(value["signal"], since, until, checkpoint or "")
 
 
-def is_waiting_for_signal(document: Mapping[str, Any]) -> bool:
-    """Whether the job waits for a signal now. What it waited for stays on it when it fails before it goes on; then it
-    waits for its next attempt."""
-    return bool(document.get("snoozed")) and signal_wait_from(document.get("waits_for")) is not None
+def waiting_for(document: Mapping[str, Any]) -> SignalWait | None:
+    """The signal that the job waits for now. A job that a signal has brought back, and that failed then, keeps
+    `waits_for` for its timeout. It waits for its retry, at another time."""
+    wait = signal_wait_from(document.get("waits_for"))
+    return wait if wait is not None and document.get("scheduled_at") == (wait.until or UNTIL_SIGNAL) else None
+
+
+WAITS_FOR_SIGNAL: Fields = {
+    "$and": [
+        {"$eq": [{"$type": "$waits_for"}, "object"]},
+        {"$eq": ["$scheduled_at", {"$ifNull": ["$waits_for.until", UNTIL_SIGNAL]}]},
+    ]
+}
+"""The same as an expression of MongoDB: the job waits for a signal now."""
 
 
 def history_of(document: Mapping[str, Any]) -> tuple[HistoryEntry, ...]:
@@ -488,8 +499,10 @@ JOB_FIELDS: tuple[JobField, ...] = (
     JobField("checkpoints", "checkpoints", lambda document, _: checkpoints_of(document), (),
              lambda checkpoints: [checkpoint_document(each) for each in checkpoints],
              use=_U.PROTOCOL | _U.OWN | _U.LARGE | _U.HISTORY),
-    JobField("signals", use=_U.PROTOCOL | _U.LARGE),
-    JobField("waits_for", "waits_for", lambda document, name: signal_wait_from(document[name]),
+    JobField("signals", "signals", lambda document, _: signals_of(document), (),
+             lambda signals: [signal._asdict() for signal in signals],
+             use=_U.PROTOCOL | _U.OWN | _U.LARGE | _U.HISTORY),
+    JobField("waits_for", "waits_for", lambda document, _: waiting_for(document),
              use=_U.PROTOCOL | _U.WAITING | _U.PLANNED | _U.HISTORY),
     JobField("history", "history", lambda document, _: history_of(document), use=_U.PROTOCOL | _U.LARGE | _U.HISTORY),
     # what it has reported

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 from recruiter.domain.arguments.typed import decode_result, encode_result
-from recruiter.domain.job import Checkpoint, JobId, Signal, SignalWait, check_checkpoint
+from recruiter.domain.job import NO_SIGNAL, Checkpoint, JobId, Signal, SignalWait, check_checkpoint
 from recruiter.domain.names import id_told
 from recruiter.errors import InvalidSession, JobEnded, JobTooLarge, Superseded, UnsupportedValue
 from recruiter.store.codec import LARGEST_JOB, Document, encode
@@ -65,6 +65,8 @@ class Run:
         self.succeeded = succeeded
         """Makes the document for the archive, as of now."""
         self.token: UUID | None = None
+        self._proving = threading.Lock()
+        """Steps of a job may run in several threads, and each of them proves first: there is one token."""
         self.in_transaction = False
         self.committed: bytes | None = None
         """The archived document, once the job has ended in its own transaction."""
@@ -87,20 +89,21 @@ class Run:
     def prove(self, *sessions: SessionId, transaction: bool = False) -> None:
         """Proves the hold, once in a run. With `transaction` the job's own transaction follows: until it is over, no
         progress is written on the job, which would have to wait for it. Raises Superseded."""
-        if not self.stored or (self.token is not None and not transaction):
-            return
-        store = self.store
-        self._note(store.transactions.session_id, *sessions)
-        if self.token is None:
-            token = uuid4()
-            fields: Document = {"token": token, "started_by": self.worker, "started_at": self.started_at}
-            if transaction:
-                fields["transaction"] = True
-            if not store.transactions.begin_run(self.worker, self.id, self.document["attempts"], fields):
+        with self._proving:
+            if not self.stored or (self.token is not None and not transaction):
+                return
+            store = self.store
+            self._note(store.transactions.session_id, *sessions)
+            if self.token is None:
+                token = uuid4()
+                fields: Document = {"token": token, "started_by": self.worker, "started_at": self.started_at}
+                if transaction:
+                    fields["transaction"] = True
+                if not store.transactions.begin_run(self.worker, self.id, self.document["attempts"], fields):
+                    raise self.lost()
+                self.token = token
+            elif not store.scheduled.announce_transaction(self.id, self.token):
                 raise self.lost()
-            self.token = token
-        elif not store.scheduled.announce_transaction(self.id, self.token):
-            raise self.lost()
 
     def is_mine(self, archived: Any) -> bool:
         """Whether this run is the one that ended the job: its answer was lost, and it looks again."""
@@ -172,6 +175,7 @@ class Checkpoints:
         self._kept = {each.name: each for each in checkpoints_of(document)}
         self._before = len(self._kept)
         self._numbers: Counter[str] = Counter()
+        self._numbering = threading.Lock()
 
     # -- once ----------------------------------------------------------------------------------------------------
 
@@ -199,8 +203,8 @@ class Checkpoints:
         """Keeps a result durably. What cannot be stored is kept as a problem: it was done, and is not done again."""
         try:
             stored, problem = self._payload.seal(self._document["task"], encode_result(value, returns)), None
-            size = len(encode({"result": stored})) + len(encode(self._fields()))
-            if size + len(encode(self._document)) > LARGEST_JOB:
+            size = len(encode({"result": stored})) + len(encode({**self._document, **self._fields()}))
+            if size > LARGEST_JOB:
                 stored, problem = None, f"its result made the job larger than {LARGEST_JOB:,} bytes"
         except UnsupportedValue as error:
             stored, problem = None, str(error)
@@ -230,8 +234,9 @@ class Checkpoints:
 
     def next_name(self, what: str) -> str:
         """A name for the next of its kind: the first sleep of every run is the same one."""
-        self._numbers[what] += 1
-        return f"{what} {self._numbers[what]}"
+        with self._numbering:
+            self._numbers[what] += 1
+            return f"{what} {self._numbers[what]}"
 
     def run_again(self) -> None:
         """The job runs from its beginning once more, in the same attempt."""
@@ -240,6 +245,12 @@ class Checkpoints:
     def slept(self, name: str) -> list[Document]:
         """All checkpoints, with a sleep of this name: it is over when the job runs again."""
         return [*self._fields().get("checkpoints", ()), checkpoint_document(Checkpoint(name, self._now()))]
+
+    def signal_number(self, name: str) -> int:
+        """The number of the signal that this wait takes: each wait takes one, but for those that timed out."""
+        what, _, number = name.rpartition(" ")
+        before = (self._kept.get(f"{what} {earlier}") for earlier in range(1, int(number)))
+        return int(number) - sum(wait is not None and wait.problem == NO_SIGNAL for wait in before)
 
     def signal(self, name: str, number: int) -> Signal | None:
         """The n-th signal of this name, if it has come."""
@@ -259,7 +270,7 @@ class Checkpoints:
         return wait if wait is not None and wait.checkpoint == checkpoint else None
 
     def timed_out(self, name: str) -> None:
-        self._add(Checkpoint(name, self._now(), problem="no signal came in time"))
+        self._add(Checkpoint(name, self._now(), problem=NO_SIGNAL))
 
     # -- for the outcome -----------------------------------------------------------------------------------------
 
@@ -268,4 +279,4 @@ class Checkpoints:
         return self._fields() if len(self._kept) > self._before else {}
 
     def _fields(self) -> Document:
-        return {"checkpoints": [checkpoint_document(each) for each in self._kept.values()]} if self._kept else {}
+        return {"checkpoints": [checkpoint_document(each) for each in list(self._kept.values())]} if self._kept else {}

@@ -23,7 +23,7 @@ from recruiter.store.codec import flow_of, job_from, lane_of
 from recruiter.store.collections.inbox import LOCK_LASTS, is_locked
 from recruiter.store.collections.limits import Rules
 from recruiter.store.database import Store
-from recruiter.store.job_fields import history_of, is_waiting_for_signal, signal_wait_from
+from recruiter.store.job_fields import history_of, waiting_for
 from recruiter.store.roster_fields import RosterEntry
 
 
@@ -119,8 +119,8 @@ def _held_up(store: Store, document: dict[str, object], now: datetime) -> str | 
     """Why it cannot start now; None when it only waits its turn."""
     scheduled_at = document["scheduled_at"]
     assert isinstance(scheduled_at, datetime)
-    wait = signal_wait_from(document.get("waits_for"))
-    if wait is not None and is_waiting_for_signal(document) and scheduled_at > now:
+    wait = waiting_for(document)
+    if wait is not None and scheduled_at > now:
         until = "" if wait.until is None else f"; at {wait.until:%Y-%m-%d %H:%M:%S} UTC it goes on without the signal"
         return f"waits for the signal {wait.signal!r} since {wait.since:%Y-%m-%d %H:%M:%S} UTC{until}"
     if scheduled_at > now:

@@ -29,7 +29,7 @@ from pymongo.collection import Collection
 from pymongo.cursor import Cursor
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
-from recruiter.domain.job import MOST_SIGNALS, Job, JobId
+from recruiter.domain.job import MOST_SIGNAL_BYTES, MOST_SIGNALS, Job, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE, BLOCKED_LANE, CANCELLED_LANE, MARKED_LANE
 from recruiter.domain.planning.pack import Candidate
@@ -37,9 +37,11 @@ from recruiter.domain.state import State
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.store import reading
 from recruiter.store.codec import (
+    LARGEST_JOB,
     RAW,
     Document,
     decode_leniently,
+    encode,
     id_of,
     job_from,
     lane_of,
@@ -49,7 +51,15 @@ from recruiter.store.codec import (
 from recruiter.store.collections.inbox import not_adopted, unlocked
 from recruiter.store.errors import is_about_a_document, store_call
 from recruiter.store.fields import FIRST_MOMENT, LAST_MOMENT, LONGEST_ID, job_id, moment, text
-from recruiter.store.job_fields import FROM_PROTOCOL, LOCK, MOST_ATTEMPTS, NOT_BEGUN, NULLABLE, priority_of
+from recruiter.store.job_fields import (
+    FROM_PROTOCOL,
+    LOCK,
+    MOST_ATTEMPTS,
+    NOT_BEGUN,
+    NULLABLE,
+    WAITS_FOR_SIGNAL,
+    priority_of,
+)
 from recruiter.store.reading import parse_one, parsed, readable
 
 NAME = "scheduled"
@@ -58,6 +68,8 @@ DUE, POSTPONED, INBOX, EXPIRING = "due", "postponed", "inbox", "expiring"
 BY_URN, BY_TAG, BY_OWNER = "turn_by_urn", "turn_by_tag", "turn_by_owner"
 BY_FLOW, BY_DEPENDENCY = "step_by_flow", "step_by_dependency"
 _HAS_LANE = {"lane": {"$gt": ""}}
+_NOT_PAUSED: Document = {"snoozed": None}
+"""Jobs that have not paused themselves: those that sleep, wait for a signal or asked to be run later."""
 LONGEST_LANE = 20_000
 """Bytes; the longest names, needs and key make less."""
 TURN = (("priority", DESCENDING), ("scheduled_at", ASCENDING), ("_id", ASCENDING))
@@ -628,12 +640,15 @@ class Scheduled:
     @store_call
     def any_expired(self, now: datetime) -> bool:
         """Whether there are jobs that may not start any more, held or not."""
-        return self.collection.find_one({"expires_at": {"$lte": now}}, {"_id": 1}, hint=EXPIRING) is not None
+        return (
+            self.collection.find_one({"expires_at": {"$lte": now}, **_NOT_PAUSED}, {"_id": 1}, hint=EXPIRING)
+            is not None
+        )
 
     @store_call
     def expired(self, now: datetime, limit: int, held: Ids[JobId] = ()) -> Parsed[Document]:
         """Jobs that may not start any more and have not ended, all but those that a worker holds."""
-        query = {"expires_at": {"$lte": now}, **_HAS_LANE, "_id": {"$nin": list(held)}}
+        query = {"expires_at": {"$lte": now}, **_NOT_PAUSED, **_HAS_LANE, "_id": {"$nin": list(held)}}
         return parsed(NAME, self._raw.find(query, hint=EXPIRING, limit=limit), _with_an_id)
 
     @store_call
@@ -750,9 +765,15 @@ class Scheduled:
 def signalling(id: JobId, name: str, data: Any, at: datetime) -> tuple[Document, list[Document]]:
     """The query and the update that tell a job something: in one step, so that none is told between looking and
     waiting."""
-    query = {"_id": id, **_HAS_LANE, f"signals.{MOST_SIGNALS - 1}": {"$exists": False}}
+    size = len(encode({"name": name, "at": at, "data": data}))
+    signals = {"$bsonSize": {"signals": {"$ifNull": ["$signals", []]}}}
+    fits = [
+        {"$lte": [signals, MOST_SIGNAL_BYTES - size]},
+        {"$lte": [{"$bsonSize": "$$ROOT"}, LARGEST_JOB - size]},
+    ]
+    query = {"_id": id, **_HAS_LANE, f"signals.{MOST_SIGNALS - 1}": {"$exists": False}, "$expr": {"$and": fits}}
     signal = {"name": {"$literal": name}, "at": at, "data": {"$literal": data}}
-    waits = {"$eq": ["$waits_for.signal", {"$literal": name}]}
+    waits = {"$and": [{"$eq": ["$waits_for.signal", {"$literal": name}]}, WAITS_FOR_SIGNAL]}
     update = {
         "signals": {"$concatArrays": [{"$ifNull": ["$signals", []]}, [signal]]},
         "scheduled_at": {"$cond": [waits, at, "$scheduled_at"]},
