@@ -64,7 +64,7 @@ def test_threads_of_one_run_get_the_same_one(store: Store, job: Any) -> None:
             both.wait(0.5)  # for another one that begins meanwhile
         return begin_run(*args)
 
-    store.transactions.begin_run = begin_late  # type: ignore[method-assign]
+    store.transactions.begin_run = begin_late  # type: ignore[method-assign, assignment]
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(lambda _: run.prove(), range(2)))
 
