@@ -205,7 +205,7 @@ class TestFromTheConstructor:
             stored(Scatterbrain(1, 2))
 
     def test_one_that_is_kept_as_something_else_is_refused(self) -> None:
-        with pytest.raises(InvalidArguments, match=r"day: expected str, got datetime\.date"):
+        with pytest.raises(InvalidArguments, match=r"day: expected str, got date"):
             stored(Converting("2030-01-01"))
 
     def test_one_that_cannot_travel_is_named(self) -> None:
@@ -332,7 +332,7 @@ class TestDataclasses:
         assert travelled(workable) == workable
 
     def test_fields_of_the_wrong_type_are_refused(self) -> None:
-        with pytest.raises(InvalidArguments, match=r"number: expected int, got 'one'"):
+        with pytest.raises(InvalidArguments, match=r"number: expected int, got str"):
             stored(Slotted("one"))  # type: ignore[arg-type]
 
     def test_an_init_var_is_not_kept_and_so_it_is_refused(self) -> None:
@@ -465,7 +465,7 @@ class TestModels:
             assert ended(bench.of_job(job))["result"] == 5
 
     def test_one_that_would_come_back_different_is_refused(self) -> None:
-        with pytest.raises(InvalidArguments, match=r"Doubling.*would come back as Doubling\(number=8\)"):
+        with pytest.raises(InvalidArguments, match=r"Doubling.*would come back as a different Doubling"):
             stored(Doubling(number=2))
 
     def test_one_that_was_never_validated_is_refused(self) -> None:
@@ -574,7 +574,7 @@ class TestExportAndImport:
             ({"a": [1, {"b": ...}]}, UnsupportedValue, r"Broken\.a\[1\]\.b: .*ellipsis cannot travel"),
             ({"a": Place("x")}, UnsupportedValue, r"Broken\.a: the class Place needs an annotation.*pass a dict"),
             ({"a": print}, UnsupportedValue, r"Broken\.a: a function cannot travel"),
-            ({5: 1}, UnsupportedValue, r"Broken: a key must be text, not 5"),
+            ({5: 1}, UnsupportedValue, r"Broken: a key must be text, not int"),
             ({"a\0b": 1}, UnsupportedValue, r"Broken: .*NUL"),
         ],
         ids=str,

@@ -124,11 +124,11 @@ class TestBinding:
             (("a", "b", 3), {}, "too many positional"),
             (("a",), {"nme": "b"}, "got an unexpected keyword argument 'nme'"),
             (("a",), {"to": "b"}, "multiple values for argument 'to'"),
-            ((5,), {}, r"to: expected str, got 5 \(int\)"),
-            (("a", None), {}, r"name: expected str, got None \(NoneType\)"),
-            (("a",), {"copies": "5"}, r"copies: expected int, got '5' \(str\)"),
-            (("a",), {"copies": True}, r"copies: expected int, got True \(bool\)"),
-            (("a",), {"copies": 1.5}, r"copies: expected int, got 1.5 \(float\)"),
+            ((5,), {}, r"to: expected str, got int:"),
+            (("a", None), {}, r"name: expected str, got NoneType:"),
+            (("a",), {"copies": "5"}, r"copies: expected int, got str:"),
+            (("a",), {"copies": True}, r"copies: expected int, got bool:"),
+            (("a",), {"copies": 1.5}, r"copies: expected int, got float:"),
         ],
     )
     def test_what_does_not_fit_is_named(self, args: Any, kwargs: Any, problem: str) -> None:
@@ -146,7 +146,7 @@ class TestBinding:
     def test_the_error_names_the_place_inside(self) -> None:
         def task(points: list[int]) -> None: ...
 
-        with pytest.raises(InvalidArguments, match=r"points: expected list\[int\], got 'x' \(str\) in \[1\]"):
+        with pytest.raises(InvalidArguments, match=r"points: expected list\[int\], got str in \[1\]"):
             Signature.of(task).bind(([1, "x"],), {})
 
     def test_self_is_left_out(self) -> None:
@@ -184,7 +184,7 @@ class TestUnbinding:
             ([], "missing to"),
             ({"to": "a", "cc": "b"}, "no parameter 'cc'"),
             (["a", "b", 3], "too many"),
-            ({"to": 5}, "to: expected str, got 5"),
+            ({"to": 5}, "to: expected str, got int"),
             ({"to": {"$gt": ""}}, "to: expected str"),
             ({"to": {"__recruiter__": "eval", "value": "1"}}, "to: .*'eval' is not a kind of value"),
             ({"to": {"__recruiter__": "date", "value": []}}, "to: .* is not a date"),
@@ -471,8 +471,8 @@ def remembering() -> Remembers:
     [
         (Point, Point3(1, 2, 3), "would come back as Point"),
         (Pair | Point, Point(1.0), "would come back as Pair"),
-        (Point | dict[str, float], Point(1.0), "would come back as {"),
-        (Size | str, Size.SMALL, "would come back as 's'"),
+        (Point | dict[str, float], Point(1.0), "would come back as dict"),
+        (Size | str, Size.SMALL, "would come back as str"),
         (Point, Point("1"), "would come back as"),  # type: ignore[arg-type]
         (Point, Point("one"), "could not be rebuilt"),  # type: ignore[arg-type]
         (Uneven, Uneven(secret="x"), "would come back as"),
@@ -513,7 +513,7 @@ def itself() -> list[Any]:
         (Point(1), "the class Point needs an annotation"),
         (Address(Street="a"), "the class Address needs an annotation"),
         (Person("a", date(2030, 1, 1)), "the class Person needs an annotation"),
-        ({1: 2}, "a key must be text, not 1"),
+        ({1: 2}, "a key must be text, not int"),
         ({Size.SMALL: 2}, "a key must be text"),
         ({"a\0": 2}, "NUL"),
         ({"\ud800": 2}, "lone surrogate"),

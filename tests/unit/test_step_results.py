@@ -103,7 +103,7 @@ def test_a_result_of_another_type_is_refused_with_its_place() -> None:
 
 
 def test_what_stands_beside_results_is_checked_too() -> None:
-    with pytest.raises(InvalidArguments, match=r"parts: expected int, got 'two'"):
+    with pytest.raises(InvalidArguments, match=r"parts: expected int, got str"):
         Signature.of(merge).bind(([StepResult(STEP, int), "two"], {}), {})
     with pytest.raises(UnsupportedValue):
         Signature.of(anything).bind(([StepResult(STEP), object()],), {})

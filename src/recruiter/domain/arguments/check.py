@@ -23,7 +23,7 @@ from typing import Any, get_type_hints
 from recruiter.domain.arguments import results
 from recruiter.domain.arguments.results import HasResult, Unfilled, WithResults, contains_results
 from recruiter.domain.arguments.typed import Mismatch, Slot, spelled
-from recruiter.domain.arguments.values import KEYS_THAT_CHANGE, Refused
+from recruiter.domain.arguments.values import KEYS_THAT_CHANGE, Refused, type_name
 from recruiter.errors import InvalidArguments, UnsupportedValue
 from recruiter.first_use import cached_property
 
@@ -239,7 +239,7 @@ class Signature:
             return {key: self._restored(slot, item, f"{name}.{key}") for key, item in stored.items()}
         if name in (plan.rest, plan.options):
             needed = "a list" if name == plan.rest else "a document"
-            raise InvalidArguments(f"{self.name}(): {name}: expected {needed}, got {stored!r:.80}")
+            raise InvalidArguments(f"{self.name}(): {name}: expected {needed}, got {type_name(stored)}")
         return self._restored(slot, stored, name)
 
     def _restored(self, slot: Slot, stored: Any, place: str) -> Any:

@@ -45,7 +45,7 @@ from uuid import UUID
 
 from bson import ObjectId
 
-from recruiter.domain.arguments.values import PLAIN, Refused, encode, from_bson, tagged
+from recruiter.domain.arguments.values import PLAIN, Refused, encode, from_bson, tagged, type_name
 from recruiter.errors import UnsupportedValue
 from recruiter.first_use import ImportedOnUse
 
@@ -127,13 +127,14 @@ class Slot:
         except Refused as refused:
             stored = _stored_as_json(value, adapter, refused)
         except Exception as error:  # a serializer may raise anything
-            raise Refused(f"{_shown(value)} could not be exported: {error}") from None
+            raise Refused(f"a value of type {type_name(value)} could not be exported: {error}") from None
         try:
             restored = self.restore(stored)
         except Mismatch as mismatch:
-            raise Refused(f"{_shown(value)} could not be rebuilt: {mismatch}") from None
+            raise Refused(f"a value of type {type_name(value)} could not be rebuilt: {mismatch}") from None
         if not same(value, restored):
-            raise Refused(f"{_shown(value)} would come back as {_shown(restored)}")
+            other = f"a different {type_name(restored)}" if type(restored) is type(value) else type_name(restored)
+            raise Refused(f"a value of type {type_name(value)} would come back as {other}")
         return stored
 
     def _mismatch(self, error: Exception, value: Any) -> Mismatch:
@@ -145,7 +146,7 @@ class Slot:
                 steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"])
                 place = f" in {''.join(steps).lstrip('.')}"
         expected = spelled(self.annotation)
-        return Mismatch(f"expected {expected}, got {_shown(got)} ({type(got).__name__}){place}: {message}")
+        return Mismatch(f"expected {expected}, got {type_name(got)}{place}: {message}")
 
 
 @lru_cache(maxsize=1024)
@@ -298,14 +299,6 @@ def _stored_as_json(value: Any, adapter: TypeAdapter[Any], refused: Refused) -> 
         return encode(adapter.dump_python(value, mode="json", round_trip=True, by_alias=True))
     except Exception:
         raise refused from None
-
-
-def _shown(value: Any) -> str:
-    try:
-        text = repr(value)
-    except Exception:
-        text = f"a {type(value).__name__} that cannot be shown"
-    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 _typing_extensions: Any = ImportedOnUse("typing_extensions")

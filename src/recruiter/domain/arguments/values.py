@@ -21,6 +21,7 @@ from zoneinfo import ZoneInfo
 
 from bson import Binary, Decimal128, MaxKey, MinKey, ObjectId, Regex, Timestamp
 
+from recruiter.domain.text import shown
 from recruiter.errors import UnsupportedValue
 
 TAG = "__recruiter__"
@@ -44,8 +45,13 @@ class Refused(Exception):
 
     def named(self, root: str) -> UnsupportedValue:
         parts = self.path[::-1]
-        shown = "".join(parts if len(parts) <= 12 else [*parts[:12], "…"])
-        return UnsupportedValue(f"{root}{shown}: {self}")
+        path = "".join(parts if len(parts) <= 12 else [*parts[:12], "…"])
+        return UnsupportedValue(f"{root}{path}: {self}")
+
+
+def type_name(value: Any) -> str:
+    """A value in a message: its type. Arguments and results may be secrets, and messages are logged and archived."""
+    return type(value).__name__
 
 
 def to_bson(value: Any, path: str = "args") -> Any:
@@ -113,7 +119,7 @@ def _dict(value: dict[Any, Any], depth: int, typed: bool) -> dict[str, Any]:
         for key, item in value.items():
             encoded[key] = encode(item, depth + (1 if as_it_is else 3), typed)
     except Refused as refused:
-        refused.path.append(f".{key}" if isinstance(key, str) else f"[{key!r}]")
+        refused.path.append(f".{key}" if isinstance(key, str) else f"[{type_name(key)}]")
         raise
     if as_it_is:
         return encoded
@@ -128,11 +134,13 @@ def _keys_pass(value: dict[Any, Any], typed: bool) -> bool:
             if not key.isascii():
                 _text(key)
             if "\0" in key:
-                raise Refused(f"the key {key!r} contains a NUL character, which MongoDB refuses")
+                raise Refused("a key contains a NUL character, which MongoDB refuses")
         elif typed:
             passing = False
         else:
-            raise Refused(f"a key must be text, not {key!r}; other keys need an annotation such as dict[int, str]")
+            raise Refused(
+                f"a key must be text, not {type_name(key)}; other keys need an annotation such as dict[int, str]"
+            )
     return passing
 
 
@@ -181,7 +189,9 @@ def _unusual(value: Any, depth: int, typed: bool) -> Any:
     """Subclasses travel as what they are equal to, if nothing but the class is lost."""
     if isinstance(value, Enum):
         if not typed:
-            raise Refused(f"{value!r} needs an annotation to be rebuilt; annotate {type(value).__name__}")
+            raise Refused(
+                f"a value of the enum {type_name(value)} needs an annotation to be rebuilt; annotate {type_name(value)}"
+            )
         return encode(value.value, depth, typed)
     if isinstance(value, Binary):
         if value.subtype < 5:
@@ -247,13 +257,15 @@ def _untagged(document: dict[str, Any]) -> Any:
     decoder = _DECODERS.get(document[TAG]) if isinstance(document[TAG], str) else None
     if decoder is None:
         known = ", ".join(_DECODERS)
-        raise UnsupportedValue(f"{TAG}: {document[TAG]!r:.200} is not a kind of value; known: {known}")
+        raise UnsupportedValue(f"{TAG}: {shown(document[TAG])} is not a kind of value; known: {known}")
     try:
         return decoder(document)
     except UnsupportedValue:
         raise
     except Exception as error:
-        raise UnsupportedValue(f"{document!r:.200} is not a {document[TAG]}: {error}") from error
+        raise UnsupportedValue(
+            f"the value tagged {document[TAG]!r} is not a {document[TAG]} ({type_name(error)})"
+        ) from None
 
 
 def _items(document: dict[str, Any]) -> list[Any]:
