@@ -73,7 +73,9 @@ def _refusal(store: Store, id: JobId, change: Change) -> RecruiterError | None:
     if not isinstance(change.to, datetime):
         return None  # it has this priority
     if (wait := waiting_for(document)) is not None:
-        return JobNotWaiting(f"{job} waits for the signal {wait.signal!r}; send it with `recruiter job signal`, or cancel it")
+        return JobNotWaiting(
+            f"{job} waits for the signal {wait.signal!r}; send it with `recruiter job signal`, or cancel it"
+        )
     if isinstance(expires_at, datetime) and document.get("expires_in") is None and expires_at <= change.to:
         return InvalidJob(f"{job} expires at {expires_at:%Y-%m-%d %H:%M:%S} UTC and would not start after that")
     if change.what is Happened.RUN_NOW and document.get("scheduled_at", change.to) <= change.to:

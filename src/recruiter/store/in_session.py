@@ -304,7 +304,9 @@ class InSession:
     def _replace(self, id: JobId, document: Any) -> Steps[None]:
         """Other contents for a job that has not begun: its start conflicts with this."""
         jobs, query = self._collection(scheduled.NAME), {"_id": id}
-        contents = [{"$replaceWith": {"$mergeObjects": [{"$literal": document}, {name: f"${name}" for name in _STAYS}]}}]
+        contents = [
+            {"$replaceWith": {"$mergeObjects": [{"$literal": document}, {name: f"${name}" for name in _STAYS}]}}
+        ]
         yield lambda: jobs.update_one(query, contents, session=self._session)
 
     def recover(self, job: Job) -> Steps[None]:
