@@ -469,10 +469,10 @@ def remembering() -> Remembers:
 @pytest.mark.parametrize(
     ("annotation", "value", "problem"),
     [
-        (Point, Point3(1, 2, 3), "would come back as Point"),
-        (Pair | Point, Point(1.0), "would come back as Pair"),
-        (Point | dict[str, float], Point(1.0), "would come back as dict"),
-        (Size | str, Size.SMALL, "would come back as str"),
+        (Point, Point3(1, 2, 3), "would come back as a value of type Point"),
+        (Pair | Point, Point(1.0), "would come back as a value of type Pair"),
+        (Point | dict[str, float], Point(1.0), "would come back as a value of type dict"),
+        (Size | str, Size.SMALL, "would come back as a value of type str"),
         (Point, Point("1"), "would come back as"),  # type: ignore[arg-type]
         (Point, Point("one"), "could not be rebuilt"),  # type: ignore[arg-type]
         (Uneven, Uneven(secret="x"), "would come back as"),

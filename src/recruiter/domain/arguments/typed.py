@@ -46,6 +46,7 @@ from uuid import UUID
 from bson import ObjectId
 
 from recruiter.domain.arguments.values import PLAIN, Refused, encode, from_bson, tagged, type_name
+from recruiter.domain.text import shown
 from recruiter.errors import UnsupportedValue
 from recruiter.first_use import ImportedOnUse
 
@@ -91,7 +92,7 @@ class Slot:
         except Exception as error:
             raise self._mismatch(error, value) from None
         if self._keeps and not (checked == value or same(value, checked)):
-            raise Mismatch(f"{_shown(value)} would arrive as {_shown(checked)}; expected {spelled(self.annotation)}")
+            raise Mismatch(f"{_changes(value, 'arrive', checked)}; expected {spelled(self.annotation)}")
         return encode(checked) if self._self_describing else self._stored_by_annotation(checked, adapter)
 
     def restore(self, stored: Any) -> Any:
@@ -104,7 +105,8 @@ class Slot:
         except Exception as error:  # a __post_init__ or a validator may raise anything
             raise self._mismatch(error, value) from None
         if self._drops_keys and (lost := _lost_key(value, restored)) is not None:
-            raise Mismatch(f"expected {spelled(self.annotation)}, which has no key {_shown(lost)}")
+            key = shown(lost) if isinstance(lost, str) else f"of type {type_name(lost)}"
+            raise Mismatch(f"expected {spelled(self.annotation)}, which has no key {key}")
         return restored
 
     @property
@@ -133,8 +135,7 @@ class Slot:
         except Mismatch as mismatch:
             raise Refused(f"a value of type {type_name(value)} could not be rebuilt: {mismatch}") from None
         if not same(value, restored):
-            other = f"a different {type_name(restored)}" if type(restored) is type(value) else type_name(restored)
-            raise Refused(f"a value of type {type_name(value)} would come back as {other}")
+            raise Refused(_changes(value, "come back", restored))
         return stored
 
     def _mismatch(self, error: Exception, value: Any) -> Mismatch:
@@ -188,6 +189,11 @@ def decode_result(document: Any, annotation: Any = Any) -> Any:
         return slot_of(annotation).restore(document)
     except Mismatch as mismatch:
         raise UnsupportedValue(f"result: {mismatch}") from None
+
+
+def _changes(value: Any, how: str, other: Any) -> str:
+    kind = "a different" if type(other) is type(value) else "a value of type"
+    return f"a value of type {type_name(value)} would {how} as {kind} {type_name(other)}"
 
 
 def _first_line(error: Exception) -> str:
