@@ -39,7 +39,7 @@ def run(target: str, tmp_path: Path, *arguments: str | Path, **environment: str)
 
 
 def test_the_backend_does_what_django_says_of_backends(target: str, tmp_path: Path) -> None:
-    # 22 tests, by Django's own runner
+    # by Django's own runner
     said = run(target, tmp_path, HERE / "django_site" / "manage_pets.py", "test", "pets")
 
     assert "\nOK" in said

@@ -15,11 +15,11 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from asgiref.sync import sync_to_async
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.apps import apps
 from django.conf import settings
 from django.core import checks
-from django.db import close_old_connections, transaction
+from django.db import close_old_connections, connections, transaction
 from django.utils import timezone
 
 from recruiter.app import Recruiter, current_job
@@ -255,12 +255,14 @@ def runner(task: Any) -> Any:
             close_old_connections()
 
     async def run_async(args: list[Any], kwargs: dict[str, Any]) -> Any:
-        await sync_to_async(close_old_connections)()
-        try:
-            context = await sync_to_async(ends.started)()
-            return plain_json(await task.func(*context, *args, **kwargs))
-        finally:
-            await sync_to_async(close_old_connections)()
+        # A thread for the database of each attempt, as Django has one for each request: the usual one is occupied when
+        # the job itself runs in `sync_to_async`.
+        async with ThreadSensitiveContext():
+            try:
+                context = await sync_to_async(ends.started)()
+                return plain_json(await task.func(*context, *args, **kwargs))
+            finally:
+                await sync_to_async(connections.close_all)()
 
     function: Any = run_async if inspect.iscoroutinefunction(task.func) else run
     function.__name__, function.__qualname__ = task.func.__name__, task.func.__qualname__

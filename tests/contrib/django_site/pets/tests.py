@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from io import StringIO
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.core import checks
 from django.core.management import call_command
 from django.core.management.base import CommandError
@@ -19,6 +20,7 @@ from django.test import SimpleTestCase, TransactionTestCase, override_settings
 
 from pets import settings, tasks
 from recruiter import InvalidArguments
+from recruiter.clock import SystemClock
 from recruiter.contrib.django import RecruiterBackend
 from recruiter.contrib.django.backend import (
     InvalidTask,
@@ -81,6 +83,13 @@ class Enqueuing(WithJobs):
             (again.task, again.return_value, again.kwargs), (tasks.feed, "Tom was fed 2 times", {"times": 2})
         )
 
+    def test_times_are_the_same_before_and_after_storing(self) -> None:
+        self.jobs.recruiter.store.clock = SystemClock()
+
+        result = tasks.feed.enqueue("Tom", times=2)
+
+        self.assertEqual(result.enqueued_at, tasks.feed.get_result(result.id).enqueued_at)
+
     def test_coroutines_are_enqueued_and_awaited(self) -> None:
         async def ask() -> Any:
             return await tasks.wash.aenqueue("Tom")
@@ -92,6 +101,15 @@ class Enqueuing(WithJobs):
         self.assertEqual(result.return_value, ["wash", "Tom"])
         found = asyncio.run(tasks.wash.aget_result(result.id))
         self.assertEqual((found.status, found.task.queue_name, found.task.priority), ("SUCCESSFUL", "slow", 5))
+
+    def test_coroutines_run_where_the_flush_itself_runs_in_a_thread_of_django(self) -> None:
+        async def ask() -> Any:
+            result = await tasks.wash.aenqueue("Tom")
+            await sync_to_async(self.jobs.flush)()
+            await result.arefresh()
+            return result
+
+        self.assertEqual(asyncio.run(ask()).return_value, ["wash", "Tom"])
 
     def test_a_queue_is_a_group_and_higher_priorities_go_first(self) -> None:
         tasks.feed.using(priority=-100).enqueue("last")
