@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -235,6 +236,13 @@ class TestBlame:
         assert [handle.result(WITHIN) for handle in starved] == names
 
 
+def _spawned(server: ForkServer, target: str) -> list[ChildHandle]:
+    """Empty while the fork server loads the application."""
+    with suppress(TimeoutError):
+        return [server.spawn("w1", Target.parse(target), 1, time.monotonic())]
+    return []
+
+
 class TestClock:
     """Children follow the clock of their supervisor, which follows the server's."""
 
@@ -242,7 +250,8 @@ class TestClock:
     def child(self, target: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ChildHandle]:
         for variable in ("RECRUITER_SUPERVISOR", "RECRUITER_PRELOAD"):
             monkeypatch.setenv(variable, "")  # and put back afterwards
-        child = ForkServer.open(APPLICATION).spawn("w1", Target.parse(target), 1, time.monotonic())
+        server = ForkServer.open(APPLICATION)
+        (child,) = eventually(lambda: _spawned(server, target), within=WITHIN)
         (hello,) = eventually(lambda: child.receive(time.monotonic()))
         child.tasks, child.pid = frozenset(["my_pid"]), decode(hello.payload)["pid"]
         yield child

@@ -13,7 +13,7 @@ from recruiter.domain.job import JobId
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.events import Event, Events
-from recruiter.processes.worker import overruns
+from recruiter.processes.worker import dispatcher, overruns
 from recruiter.processes.worker.child_handle import ChildHandle
 from recruiter.processes.worker.dispatcher import Dispatcher
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
@@ -106,6 +106,16 @@ def archived(outcome: Outcome | None) -> Document:
 def rescheduled(outcome: Outcome | None) -> Rescheduled:
     assert isinstance(outcome, Rescheduled)
     return outcome
+
+
+def test_a_child_that_never_says_hello_is_replaced(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher, "_HELLO_WITHIN_SECONDS", 0.01)
+    worker = make()
+    mute = FakeChild(1, time.monotonic())
+    monkeypatch.setattr(worker.dispatcher._pool, "_spawn", lambda *_: mute.handle)
+    worker.children[0].die(0)
+
+    eventually_turn(worker, lambda: mute.kills > 0)
 
 
 class TestTheUsualWay:

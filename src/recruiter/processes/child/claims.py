@@ -72,6 +72,7 @@ class Claims:
         self._loop_since: Any = context.RawValue("d", 0.0)
         self._ticked_at: Any = context.RawValue("d", 0.0)
         self._stop_asked: Any = context.RawValue("b", 0)
+        self._tries: Any = context.RawValue("Q", 0)
         self._lock = context.Lock()
 
     # -- the supervisor's side -----------------------------------------------------------------------------------
@@ -130,6 +131,10 @@ class Claims:
         """When a thread of the child that does nothing else could last run."""
         return float(self._ticked_at.value)
 
+    def tries(self) -> int:
+        """How often the child has tried to claim a number. It grows as long as the child takes what it was sent."""
+        return int(self._tries.value)
+
     def ask_to_stop(self) -> None:
         """Tells the jobs, if they ask."""
         self._stop_asked.value = 1
@@ -139,6 +144,7 @@ class Claims:
     def claim(self, number: int) -> bool:
         """May I start the job of this number?"""
         cell = number % CELLS
+        self._tries.value += 1
         with self._lock:
             if self._cells[cell] != number << 2 | _OPEN:
                 return False

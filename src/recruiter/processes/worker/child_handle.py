@@ -24,6 +24,8 @@ _HORIZON = 0.03
 _MOST_AT_ONCE = 500
 STUCK = 0.1
 """Seconds without an answer after which what a child has not started is taken back."""
+_CLAIMED_WITHIN_SECONDS = 0.5
+"""A child with a free place that takes longer to start a job is deaf: it stands still, or a job blocks its loop."""
 _CLOCKS_AGREE = 0.05
 """Seconds by which a child's clock may differ from its supervisor's while it runs something."""
 
@@ -94,7 +96,12 @@ class ChildHandle:
         """Nothing more was there when it was last listened to."""
         self.silent = False
         """It closed its pipe: it is about to end, or a job of its closed what was not its own."""
+        self.silent_at = now
         self.answered_at = now
+        self._deaf_since: float | None = None
+        """Since when it has not started what it was sent; it is sent nothing more until it tries to start something."""
+        self._tries_when_deaf = 0
+        self._sent_at = now
         self.said: list[Said] = []
         """By running jobs, and not yet listened to."""
         self.listener_errors: list[bytes] = []
@@ -132,7 +139,7 @@ class ChildHandle:
 
     @property
     def has_a_free_place(self) -> bool:
-        return self.ready and self.load < self.places
+        return self.ready and self.load < self.places and not self.is_deaf
 
     @property
     def has_some_waiting(self) -> bool:
@@ -142,7 +149,7 @@ class ChildHandle:
     def room(self, now: float) -> int:
         """How many more it can use now, judged by how fast it has been. While its jobs are slow, or some of its places
         are taken, only those that can start at once."""
-        if not self.ready:
+        if not self.ready or self.is_deaf:
             return 0
         places = self.places
         soon = 0 if self.is_stuck(now) or places < self._places else min(_MOST_AT_ONCE, int(_HORIZON / self._pace))
@@ -150,6 +157,26 @@ class ChildHandle:
 
     def is_stuck(self, now: float) -> bool:
         return self.load > 0 and now - self.answered_at > STUCK
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether it left what it was sent, and has not tried to start anything since."""
+        return self._deaf_since is not None and self.claims.tries() == self._tries_when_deaf
+
+    def deaf_for(self, now: float) -> float:
+        """Seconds; 0 if it is not deaf."""
+        return now - self._deaf_since if self._deaf_since is not None and self.is_deaf else 0.0
+
+    def ignores_jobs(self, now: float) -> bool:
+        """Whether it has a free place and has left a job that it was sent for too long; from then on it is deaf."""
+        if not self._sent or now - max(self._sent_at, self.answered_at) < _CLAIMED_WITHIN_SECONDS:
+            return False
+        claimed = sum(map(self.claims.claimed, self._sent))
+        if claimed == self.load or claimed >= self._places:
+            return False
+        if not self.is_deaf:
+            self._deaf_since, self._tries_when_deaf = now, self.claims.tries()
+        return True
 
     def running(self) -> list[Run]:
         """What it runs."""
@@ -200,6 +227,7 @@ class ChildHandle:
         """Gives it jobs to run, and says what time it is."""
         if not self._sent:
             self.answered_at = time.at
+        self._sent_at = time.at
         self._lead = time.lead
         take, claim, add = self._numbers.take, self.claims.open, self._jobs.add  # looked up once for hundreds of jobs
         for job in jobs:
@@ -229,6 +257,7 @@ class ChildHandle:
             self.drained = True
             return []
         self.silent = self.drained = not data
+        self.silent_at = now
         answers, ended = list[Answer](), list[int]()
         for kind, number, payload in self._frames.feed(data):
             if kind == pipe.PROGRESS:
@@ -314,6 +343,12 @@ class ChildHandle:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self.pid, signal.SIGKILL)
 
+    def kill_guard(self) -> None:
+        """For a guard that stands still: the supervisor sees to what the jobs have started."""
+        if self.process.pid:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.process.pid, signal.SIGKILL)
+
     def _kill_group(self) -> None:
         if self.pid:  # 0 would be our own group
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -328,7 +363,7 @@ class ChildHandle:
         os.close(self.control_end)
         if not self.recycling:
             os.close(self.write_end)
-        self.process.join(timeout=5.0)
+        self.process.join(timeout=0.1)  # it has ended, unless the fork server stands still and cannot tell
         self._kill_group()  # if its guard was killed too
 
     def how_it_ended(self) -> str:

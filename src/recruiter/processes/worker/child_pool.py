@@ -6,18 +6,22 @@ the places that are free, so that one long job keeps no other place empty.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from multiprocessing import resource_tracker
+from dataclasses import dataclass, field
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import cast
+
+import psutil
 
 from recruiter.clock import Clock
 from recruiter.errors import ApplicationError
@@ -26,7 +30,7 @@ from recruiter.log import LogOptions
 from recruiter.processes.child import process_group
 from recruiter.processes.child.claims import Claims
 from recruiter.processes.child.main import child_main, report_application
-from recruiter.processes.worker.child_handle import ChildHandle
+from recruiter.processes.worker.child_handle import ChildHandle, Process
 from recruiter.programs import signal_name
 from recruiter.store.connection import Target
 
@@ -34,6 +38,8 @@ _SWEEPS = (0.0, 0.1, 0.5, 2.0, 10.0)
 """Seconds after the death of a child at which to look for what it has left behind."""
 _SPAWN_PAUSE = 0.5
 """Rest before a replacement for a child that died before it was ready."""
+_STARTED_WITHIN_SECONDS = 1.0
+"""Longest time that the worker waits for the fork server. It may be loading the application, or stand still."""
 
 Spawn = Callable[[str, float], ChildHandle]
 """Starts a child for the worker of this id, at this moment."""
@@ -54,6 +60,9 @@ class ChildPool:
         self._server = 0
         self._sweeps: deque[float] = deque()
         """When to look again for what dead children have left behind."""
+        self._unseen: list[Process] = []
+        """Processes whose end the fork server has not told."""
+        self._told_of_server = False
 
     def replenish(self, worker: str) -> None:
         """Starts as many children as are missing. Those that are being recycled count for nobody."""
@@ -64,9 +73,13 @@ class ChildPool:
             try:
                 child = self._spawn(worker, now)
             except (OSError, EOFError) as error:  # no memory, too many processes: later perhaps
-                self._events.emit("child.broken", pid=0, trace=f"cannot start a child: {error}")
                 self._spawn_at = now + _SPAWN_PAUSE
+                if isinstance(error, TimeoutError):
+                    self._mind_server(error)
+                else:
+                    self._events.emit("child.broken", pid=0, trace=f"cannot start a child: {error}")
                 return
+            self._told_of_server = False
             replaced = {other.successor_of for other in self.handles}
             leaving = (other for other in self.handles if other.recycling and other not in replaced)
             child.successor_of = next(leaving, None)
@@ -87,9 +100,38 @@ class ChildPool:
         if child.tasks is None:
             self._spawn_at = self._clock.monotonic() + _SPAWN_PAUSE
         child.close()
+        if child.process.exitcode is None:
+            self._unseen.append(child.process)
         now = self._clock.monotonic()
         self._sweeps = deque(now + seconds for seconds in _SWEEPS)
         self._sweep(now)
+
+    def _mind_server(self, error: TimeoutError) -> None:
+        """The fork server does not answer. If it stands still and no job runs, the next child comes from a new one."""
+        if not self._told_of_server:
+            self._told_of_server = True
+            self._events.emit("child.broken", pid=0, trace=f"cannot start a child: {error}")
+        server = self._own_server()
+        if server is not None and server.status() == psutil.STATUS_STOPPED and not any(c.load for c in self.handles):
+            server.kill()
+
+    def end_server(self) -> None:
+        """Of a fork server that stands still: nobody would ever hear of the end of its children."""
+        server = self._own_server()
+        if server is not None:
+            server.kill()
+
+    def _own_server(self) -> psutil.Process | None:
+        with contextlib.suppress(psutil.Error):
+            server = psutil.Process(self._server)
+            if self._server and server.ppid() == os.getpid():
+                return server
+        return None
+
+    def close(self) -> None:
+        """When all children have ended. Python waits at its exit until the end of each has been told."""
+        if any(process.exitcode is None for process in self._unseen):
+            self.end_server()
 
     def _sweep(self, now: float) -> None:
         """Ends what dead children have left behind. Not all of it can be seen at once: while its parent is dying, a
@@ -108,6 +150,7 @@ class ForkServer:
     bootstrap: str | None
     log: LogOptions = LogOptions()
     """How children write their log."""
+    starter: _Starter = field(default_factory=lambda: _Starter())
 
     @classmethod
     def open(cls, bootstrap: str | None, log: LogOptions = LogOptions()) -> ForkServer:
@@ -145,7 +188,10 @@ class ForkServer:
         return cast(Target | None, target)
 
     def spawn(self, worker: str, target: Target, concurrency: int, now: float) -> ChildHandle:
-        """Starts one child."""
+        """Starts one child. Raises TimeoutError if the fork server does not answer: then it is to be asked again."""
+        return self.starter.start(worker, lambda: self._spawn(worker, target, concurrency, now))
+
+    def _spawn(self, worker: str, target: Target, concurrency: int, now: float) -> ChildHandle:
         claims = Claims(self.context)
         inbox, to_child = os.pipe()
         from_child, outbox = os.pipe()
@@ -167,6 +213,41 @@ class ForkServer:
             for connection in theirs:
                 connection.close()
         return ChildHandle(process, to_child, from_child, control, claims, concurrency, now)
+
+
+class _Starter:
+    """Starts children in a thread: a fork server that stands still must not stop its caller."""
+
+    def __init__(self) -> None:
+        self._thread: threading.Thread | None = None
+        self._worker = ""
+        self._started: list[ChildHandle | BaseException] = []
+
+    def start(self, worker: str, spawn: Callable[[], ChildHandle]) -> ChildHandle:
+        """Raises TimeoutError if the fork server does not answer soon; a later call returns the child then."""
+        if self._thread is None:
+            forkserver.ensure_running()  # here: it ends with the thread that has started it
+            self._worker, self._started = worker, []
+            self._thread = threading.Thread(target=self._run, args=(spawn,), name="start", daemon=True)
+            self._thread.start()
+            self._thread.join(_STARTED_WITHIN_SECONDS)
+        if self._thread.is_alive():
+            raise TimeoutError("the fork server, the process that starts the children of this worker, does not answer")
+        self._thread = None
+        (child,) = self._started
+        if isinstance(child, BaseException):
+            raise child
+        if self._worker != worker:  # it was started for a registration that is over
+            child.kill()
+            child.close()
+            return self.start(worker, spawn)
+        return child
+
+    def _run(self, spawn: Callable[[], ChildHandle]) -> None:
+        try:
+            self._started.append(spawn())
+        except BaseException as error:
+            self._started.append(error)
 
 
 _UNKNOWN_END = 255

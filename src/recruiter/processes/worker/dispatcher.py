@@ -6,7 +6,8 @@ taken back when it turns out to be slow. So nothing waits behind a slow job whil
 The diagram in `held_jobs.py` shows the states of a job in a worker. Between QUEUED and ENDED the dispatcher moves it:
 
     queued ──▶ sent       `_feed` opens a cell in the child's claims, and writes the frame
-    sent ──▶ queued       `ChildHandle.withdraw`, under the lock of the claims: the child is slow, recycled or paused
+    sent ──▶ queued       `ChildHandle.withdraw`, under the lock of the claims: the child is slow, deaf, recycled or
+                          paused
     sent ──▶ started      the child claims the cell, under the same lock
     started ──▶ ended     an answer (`_hear`), the death of the child (`_died`), an overrun (`_end_child_of`), or
                           the end of this worker (`end_children`). Each reads from the claims what the child has
@@ -50,7 +51,11 @@ _IDLE, _RUNNING = 1.0, 0.25
 _STALE = 1.0
 """Seconds that jobs may wait here while no child takes any; then they go back to the roster."""
 _FAREWELL = 5.0
-"""Seconds that a child may take to end once it has been told to and runs nothing."""
+"""Seconds that a child may take to end once it has been told to and runs nothing, or has closed its pipe."""
+_HELLO_WITHIN_SECONDS = 300.0
+"""Time in which a new child must have loaded the application."""
+_DEAF_FOR_SECONDS = 3.0
+"""After this time a child that runs nothing, and does not start what it was sent, is replaced."""
 _FLUSHED_WITHIN = 3.0
 """The same when the worker ends: for what instruments still have to send."""
 
@@ -171,6 +176,8 @@ class Dispatcher:
             child.kill()
         for child in list(self._pool.handles):
             self._let_end(child)
+            if child.process.exitcode is None:
+                self._pool.end_server()
             interrupted.extend(child.started().values())
             self._give_back(child.unstarted())
             self._forget(child)
@@ -179,6 +186,7 @@ class Dispatcher:
     def close(self) -> None:
         """To be called when no other thread is left that could wake it."""
         self.end_children()
+        self._pool.close()
         self._pipes.close()
 
     def let_flush(self) -> None:
@@ -335,7 +343,10 @@ class Dispatcher:
 
     def _let_end(self, child: ChildHandle) -> None:
         """Of a child that was killed: waits for its end, and takes what it has answered."""
-        child.process.join(timeout=5.0)
+        child.process.join(timeout=_FAREWELL)
+        if child.process.exitcode is None:
+            child.kill_guard()
+            child.process.join(timeout=1.0)
         self._drain(child, told=True)
 
     def _forget(self, child: ChildHandle) -> None:
@@ -350,11 +361,14 @@ class Dispatcher:
         now = self._clock.monotonic()
         if self._held_jobs.worker:
             self._pool.replenish(self._held_jobs.worker)
-        for child in self._pool.handles:
-            if child.has_some_waiting and child.is_stuck(now):
+        for child in list(self._pool.handles):
+            if child.ignores_jobs(now) or (child.has_some_waiting and child.is_stuck(now)):
                 self._withdraw(child)
             if child.recycling and not child.load and now - child.recycled_at > _FAREWELL:
                 child.kill()  # a job left a thread behind that does not end
+            if child.tasks is None and now - child.answered_at > _HELLO_WITHIN_SECONDS:
+                child.kill()
+            self._replace_if_it_stands_still(child, now)
         if self._queued and now - self._fed_at > _STALE and not any(c.room(now) > 0 for c in self._pool.handles):
             self._give_back(self._queued)
             self._queued.clear()
@@ -364,6 +378,14 @@ class Dispatcher:
         if self._settings.memory_limit is not None and now - self._watched_at > 1.0:
             self._watched_at = now
             self._recycle_large(self._settings.memory_limit)
+
+    def _replace_if_it_stands_still(self, child: ChildHandle, now: float) -> None:
+        if child.silent and now - child.silent_at > _FAREWELL:
+            child.kill_guard()  # the child is dead, and its guard or the fork server does not tell
+            self._died(child)
+        elif child.deaf_for(now) > _DEAF_FOR_SECONDS and not child.numbers_running():
+            self._events.emit("child.died", pid=child.pid, how="it did not start what it was sent", jobs=[])
+            self._end_child_of(child, {})
 
     def _look_for_overruns(self, now: float) -> None:
         time = self._time()
