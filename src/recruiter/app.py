@@ -6,10 +6,10 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast, get_args, overload
 
 from recruiter.async_face import Ending, StopEvent, async_face, finishing_first
-from recruiter.builder import JobBuilder, JobDraft, WorkableJob
+from recruiter.builder import GuardedJob, JobBuilder, JobDraft, WorkableJob, words_that_are_methods
 from recruiter.current import CurrentJob
 from recruiter.domain.arguments.values import to_bson
 from recruiter.domain.duration import DurationLike, MomentLike, resolved, to_moment, to_seconds, to_timedelta
@@ -148,9 +148,9 @@ class Recruiter(Producer):
 
     def job_of(self, workable: W) -> WorkableJob[W]:
         """A job that runs a method of this workable: what `workable.as_job_of(recruiter)` calls."""
-        cls, args = type(workable), stored(workable)
-        tags = (*cls.task_options.tags, *tags_of(workable))
-        return WorkableJob(self, JobDraft(cls.task_name, args, cls.task_options.changed(tags=tags)))
+        job = self.unguarded_job_of(workable)
+        clashes = words_that_are_methods(type(workable))  # type: ignore[arg-type]  # a class can be hashed
+        return cast("WorkableJob[W]", GuardedJob(job, clashes)) if clashes else job
 
     def job(self, task: str, data: Mapping[str, Any] | Sequence[Any] = _NOTHING) -> JobBuilder[Any]:
         """A job by the name of its task, for producers that do not have its code. `data` are its arguments, named or in
@@ -482,9 +482,15 @@ class Recruiter(Producer):
 
     # -- for extensions ------------------------------------------------------------------------------------------
 
+    def unguarded_job_of(self, workable: W) -> WorkableJob[W]:
+        """The job of a workable where no method of it is the last word."""
+        cls, args = type(workable), stored(workable)
+        tags = (*cls.task_options.tags, *tags_of(workable))
+        return WorkableJob(self, JobDraft(cls.task_name, args, cls.task_options.changed(tags=tags)))
+
     def repeatable_job_of(self, workable: W, urn: str | None, unique: bool) -> WorkableJob[W]:
         """A job of this workable that is about to be told when to repeat."""
-        job = self.job_of(workable)
+        job = self.unguarded_job_of(workable)
         return job.repeated_as(urn or type(workable).task_name, unique)
 
     def declare(self, job: RepeatableJob) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache, partial
 from typing import Any, Generic, Self, TypeVar, Unpack, cast
 
 from recruiter.async_face import in_a_thread, in_its_own_thread
@@ -17,9 +18,10 @@ from recruiter.domain.options import DEFAULTS, GivenJobOptions, HasOptions, Task
 from recruiter.domain.retry.decision import after
 from recruiter.domain.schedule.scheduler import Overlap, SchedulePolicy
 from recruiter.domain.text import shown
-from recruiter.domain.uniqueness import Uniqueness, Until
+from recruiter.domain.uniqueness import UniqueKind, Uniqueness, Until
 from recruiter.errors import InvalidArguments, InvalidJob, RecruiterError
 from recruiter.producer import JobSender
+from recruiter.registry import WorkableTask
 from recruiter.repeatable import RepeatableJob
 from recruiter.results import JobHandle
 from recruiter.store.codec import new_id
@@ -27,6 +29,7 @@ from recruiter.store.collections.creations import content_id
 from recruiter.store.connection import answered_within
 from recruiter.store.fields import check_id
 from recruiter.store.in_session import Creation, InSession, Session, Steps, UniqueJob, aperform, is_async, perform
+from recruiter.workable import Workable
 
 R = TypeVar("R")
 W = TypeVar("W")
@@ -48,8 +51,8 @@ class JobDraft:
     method: str = DEFAULT_METHOD
     urn: str | None = None
     expires_at: datetime | None = None
-    unique: bool = False
-    """For repeatable jobs only."""
+    overlap: Overlap | None = None
+    """Of a repeatable job that has no schedule yet: whether its occurrences may overlap."""
     step: bool = False
     """Whether it is a step of a flow."""
 
@@ -313,13 +316,31 @@ class JobBuilder(HasOptions, Generic[R]):
         return list(dict.fromkeys(ids))
 
     def repeat_with_policy(self, policy: SchedulePolicy) -> RepeatableJob:
-        """This job again and again: `.repeat_with_policy(Cron("0 6 * * *", tz="Europe/Rome")).create()`. Raises
-        InvalidJob for one that expires at a moment: its occurrences do so some time after theirs (`expires_in`)."""
-        draft = self._draft
-        if draft.expires_at is not None:
-            raise InvalidJob(f"{draft.task}: a job that repeats cannot expire at one moment; use expires_in instead")
-        overlap = Overlap.UNIQUE if draft.unique else Overlap.ALLOW
-        return RepeatableJob(self._sender, self, policy, draft.urn or draft.task, overlap)
+        """This job again and again: `.repeat_with_policy(Cron("0 6 * * *", tz="Europe/Rome")).create()`. After
+        `unique()` an occurrence is skipped while an earlier one has not ended. Raises InvalidJob for options that are
+        about one job: `schedule_at`, `schedule_in`, `with_id`, `here`, `expires_at`, `debounce`, `throttle`."""
+        draft, unique = self._draft, self._draft.options.unique
+        self._check_repeatable()
+        overlap = Overlap.UNIQUE if unique is not None else draft.overlap or Overlap.ALLOW
+        template = self.unique_if(False)._with(overlap=None)
+        return RepeatableJob(self._sender, template, policy, draft.urn or draft.task, overlap)
+
+    def _check_repeatable(self) -> None:
+        """Raises InvalidJob if it was told something that occurrences cannot have."""
+        draft, unique = self._draft, self._draft.options.unique
+        refused = {
+            "expires_at, because each occurrence has its own time: use expires_in": draft.expires_at is not None,
+            "schedule_at or schedule_in, because its policy decides when it runs": draft.at or draft.delay is not None,
+            "with_id, because each occurrence has its own id: use with_urn": draft.id is not None,
+            "here, because its occurrences run in the background": draft.here,
+            "debounce or throttle, because its policy decides when it runs": unique is not None and unique.replaces,
+            "a key or a time for unique, because it is unique among its own occurrences: use unique()": (
+                unique is not None and (unique.key is not None or unique.kind is not UniqueKind.ENDED)
+            ),
+        }
+        for reason, given in refused.items():
+            if given:
+                raise InvalidJob(f"{draft.task}: a job that repeats cannot have {reason}")
 
     def as_step(self) -> tuple[Job, tuple[JobId, ...]]:
         """The job as a step of a flow, and the steps whose results are among its arguments. Raises InvalidJob for one
@@ -349,6 +370,11 @@ class JobBuilder(HasOptions, Generic[R]):
     def build(self) -> Job:
         """The job as it would be stored. Nothing is."""
         draft, options, now = self._draft, self._draft.options, self._sender.clock.now()
+        if draft.overlap is not None:
+            raise InvalidJob(
+                f"{draft.task}: a repeatable job needs a schedule: "
+                'as_repeatable_job_of(…).repeat_with_policy(Cron("0 6 * * *")).create()'
+            )
         due = draft.at or (now if draft.delay is None else after(now, draft.delay))
         expires_in = None if draft.expires_at is not None else options.expires
         return Job(
@@ -385,7 +411,7 @@ class WorkableJob(JobBuilder[Any], Generic[W]):
 
     def repeated_as(self, urn: str, unique: bool) -> Self:
         """For `as_repeatable_job_of`: what the scheduler will be called, and whether its occurrences may overlap."""
-        return self.with_urn(urn)._with(unique=unique)
+        return self.with_urn(urn)._with(overlap=Overlap.UNIQUE if unique else Overlap.ALLOW)
 
     def __getattr__(self, method: str) -> Callable[..., JobHandle[Any]]:
         if method.startswith("_"):
@@ -402,3 +428,39 @@ class WorkableJob(JobBuilder[Any], Generic[W]):
     def build(self) -> Job:
         self._sender.registry.get(self._draft.task).check_method(self._draft.method)
         return super().build()
+
+
+class GuardedJob:
+    """A `WorkableJob` of a class with methods whose names are also words of the builder. Such a word is refused, for it
+    would not run the method. All others go to the builder, and after `with_method` every word is the builder's."""
+
+    def __init__(self, job: WorkableJob[Any], clashes: frozenset[str]) -> None:
+        self._job = job
+        self._clashes = clashes
+
+    def __getattr__(self, word: str) -> Any:
+        if word in self._clashes:
+            task = self._job._draft.task
+            raise InvalidArguments(
+                f"{task} has a method {word!r}, which is also a word of the builder: write "
+                f".with_method({word!r}).execute() to run it, or .with_method('execute').{word}(…) for the builder's"
+            )
+        found = getattr(self._job, word)
+        return found if word == "with_method" or not callable(found) else partial(self._go_on, found)
+
+    def _go_on(self, found: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        answer = found(*args, **kwargs)
+        return GuardedJob(answer, self._clashes) if isinstance(answer, WorkableJob) else answer
+
+
+@lru_cache(maxsize=1000)
+def words_that_are_methods(workable: type[Workable]) -> frozenset[str]:
+    """The words of the builder that are also methods which a job of this workable could run."""
+    task = WorkableTask(workable)
+    words = {word for word in dir(WorkableJob) if not word.startswith("_")} - {DEFAULT_METHOD, "with_method"}
+    found = set()
+    for word in words:
+        with suppress(InvalidArguments):
+            task.check_method(word)
+            found.add(word)
+    return frozenset(found)

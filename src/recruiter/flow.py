@@ -51,7 +51,7 @@ class FlowSender(JobSender, Protocol):
 
     def job(self, task: str, data: Mapping[str, Any] | Sequence[Any] = ...) -> JobBuilder[Any]: ...
 
-    def job_of(self, workable: Any) -> JobBuilder[Any]: ...
+    def unguarded_job_of(self, workable: Any) -> JobBuilder[Any]: ...
 
 
 _FIRST_LOOK, _LONGEST_BETWEEN_LOOKS = 0.02, 0.5
@@ -180,7 +180,7 @@ class _Adding:
             raise InvalidFlow(f"a step is a task, a job or a workable, not {shown(given)}{hint}")
         if args or kwargs:
             raise InvalidArguments(f"{shown(task)} has its arguments already")
-        return task if isinstance(task, JobBuilder) else self._recruiter.job_of(task)
+        return task if isinstance(task, JobBuilder) else self._recruiter.unguarded_job_of(task)
 
     def _draft(self, builder: JobBuilder[R], after: Steps, after_any: Steps) -> tuple[_Draft, Step[R]]:
         (job, takes), delay = builder.as_step(), builder.delay
