@@ -268,7 +268,8 @@ class Recruiter(Producer):
     areprioritise = async_face(reprioritise)
 
     def remove(self, id: JobId) -> None:
-        """Removes an ended job for good. Raises JobNotFound if it waits, runs or does not exist."""
+        """Removes an ended job for good. Raises JobNotFound if it waits, runs or does not exist, and InvalidFlow if it
+        is a step of a flow, which is removed as a whole."""
         _clean.remove(self.store, _find.meant(self.store, id))
 
     aremove = async_face(remove)

@@ -10,7 +10,7 @@ handle = flow.start()
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, overload
@@ -184,8 +184,9 @@ class _Adding:
 
     def _draft(self, builder: JobBuilder[R], after: Steps, after_any: Steps) -> tuple[_Draft, Step[R]]:
         (job, takes), delay = builder.as_step(), builder.delay
-        ended = frozenset(self._ids(after_any))
-        waits = tuple(dict.fromkeys((*takes, *self._ids(after), *ended)))
+        before, ended = tuple(self._ids(after)), frozenset(self._ids(after_any))
+        _check_apart(job.task, before, ended)
+        waits = tuple(dict.fromkeys((*takes, *before, *ended)))
         seconds = None if delay is None else delay.total_seconds()
         definition = self._recruiter.registry.find(job.task)
         signature = getattr(definition, "signature", None)
@@ -206,6 +207,16 @@ class _Adding:
             yield step.id
 
 
+def _check_apart(task: str, after: Iterable[JobId], after_any: Collection[JobId]) -> None:
+    """Raises InvalidFlow when a step must succeed and need not."""
+    for id in after:
+        if id in after_any:
+            raise InvalidFlow(
+                f"{task} waits for step {id_told(id)} in `after`, which must succeed, and in `after_any`, where any "
+                "end will do; use one of them"
+            )
+
+
 class Flow(_Adding):
     """A flow to be. `add` its steps, then `start` it: nothing is stored before that."""
 
@@ -224,8 +235,7 @@ class Flow(_Adding):
         steps = []
         for builder in builders:
             draft, step = self._draft(builder, after, after_any)
-            if step.id in self._drafts:
-                raise InvalidFlow(f"two steps of flow {self.name!r} have the id {id_told(step.id)}")
+            self._check_new(step.id)
             self._drafts[step.id] = draft
             steps.append(step)
         return steps
@@ -234,8 +244,10 @@ class Flow(_Adding):
         """Lets a step that was added wait for others too. Raises InvalidFlow."""
         self._check_not_started()
         (id,) = self._ids(step)
-        draft, ended = self._drafts[id], frozenset(self._ids(after_any))
-        waits = tuple(dict.fromkeys((*draft.after, *self._ids(after), *ended)))
+        draft, before, ended = self._drafts[id], tuple(self._ids(after)), frozenset(self._ids(after_any))
+        _check_apart(draft.job.task, before, ended | draft.any)
+        _check_apart(draft.job.task, set(draft.after).difference(draft.any, draft.takes), ended)
+        waits = tuple(dict.fromkeys((*draft.after, *before, *ended)))
         self._drafts[id] = replace(draft, after=waits, any=draft.any | ended)
 
     def on_success(self, task: TaskOrJob[Any], /, *args: Any, **kwargs: Any) -> Self:
@@ -255,8 +267,13 @@ class Flow(_Adding):
         draft, _ = self._draft(self._builder(task, args, kwargs), None, None)
         if draft.takes:
             raise InvalidFlow(f"{draft.job.task}: a step that waits for the end of the flow cannot take results")
+        self._check_new(draft.job.id)
         self._ends.append((on, draft))
         return self
+
+    def _check_new(self, id: JobId) -> None:
+        if id in self._drafts or any(draft.job.id == id for _, draft in self._ends):
+            raise InvalidFlow(f"two steps of flow {self.name!r} have the id {id_told(id)}")
 
     def start(self, *, session: Session | None = None, server_timeout: DurationLike | None = None) -> FlowHandle:
         """Stores the flow and all its steps, or nothing. Returns when they are durable.
@@ -286,7 +303,7 @@ class Flow(_Adding):
 
     @property
     def _own_ids(self) -> bool:
-        return any(not isinstance(id, ObjectId) for id in self._drafts)
+        return any(not isinstance(id, ObjectId) for id in (*self._drafts, *(draft.job.id for _, draft in self._ends)))
 
     def _handle(self) -> FlowHandle:
         self._started = True

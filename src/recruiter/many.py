@@ -22,7 +22,8 @@ from recruiter.interruption import may_be_interrupted
 from recruiter.producer import JobSender
 from recruiter.results import JobHandle
 from recruiter.steps.enqueue import LARGEST_BATCH
-from recruiter.store.codec import JobEncoder, new_id
+from recruiter.store.batches import in_batches
+from recruiter.store.codec import JobEncoder, encode, new_id
 from recruiter.store.connection import answered_within
 from recruiter.store.in_session import (
     Creation,
@@ -288,4 +289,14 @@ def _creations(wanted: list[tuple[int, Creation]]) -> Callable[[InSession], Step
 
 
 def _batches(items: list[tuple[int, T]]) -> Iterable[list[tuple[int, T]]]:
-    return (items[start : start + _AT_ONCE] for start in range(0, len(items), _AT_ONCE))
+    """For one transaction each."""
+    return in_batches(items, lambda item: _size_of(item[1]), _AT_ONCE)
+
+
+def _size_of(item: object) -> int:
+    """Bytes of its arguments, which are all that is large; those that cannot be encoded are refused later."""
+    job = item if isinstance(item, Job) else getattr(item, "job", None)
+    try:
+        return len(encode({"args": job.args})) if isinstance(job, Job) else 0
+    except Exception:
+        return 0

@@ -148,7 +148,7 @@ class World:
         query = {"flow.id": self.handle.id, "done": False}
         failed = [document["_id"] for document in self.store.archived.collection.find(query, {"_id": 1})]
         if failed:
-            with suppress(JobNotFound):  # it was recovered before
+            with suppress(InvalidFlow):  # it was recovered before
                 self.stage.recruiter.recover(self.rng.choice(failed))
 
     def add(self) -> None:

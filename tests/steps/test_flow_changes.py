@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from recruiter import FlowHandle, FlowNotFound, FlowState, InvalidFlow, JobNotFound, Recruiter, Step, Superseded
+from recruiter import FlowHandle, FlowNotFound, FlowState, InvalidFlow, Recruiter, Step, Superseded
 from recruiter.domain.job import JobId
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.steps import control_flow
@@ -364,7 +364,7 @@ def test_a_step_that_was_forgotten_with_its_flow_cannot_be_recovered(stage: Stag
     handle, a = failed_flow(stage)
     stage.store.flows.collection.update_one({"_id": handle.id}, {"$set": {"forgotten": True}})
 
-    with pytest.raises(JobNotFound, match="forgotten"):
+    with pytest.raises(InvalidFlow, match="forgotten"):
         stage.recruiter.recover(a.id)
     with pytest.raises(FlowNotFound):
         handle.add("work", "b")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from recruiter import FlowHandle, JobNotFound, Recruiter, Step, Superseded
+from recruiter import FlowHandle, InvalidFlow, Recruiter, Step, Superseded
 from recruiter.domain.job import JobId
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.retry.decision import Retry
@@ -111,7 +111,7 @@ def two_recover(stage: Stage) -> None:
     (a,), _ = chain_of(stage, "a")
     stage.run(a.id, fails=[a.id])
     stage.recruiter.recover(a.id)
-    with pytest.raises(JobNotFound):
+    with pytest.raises(InvalidFlow):
         stage.recruiter.recover(a.id)
     stage.settle_down()
     assert len(stage.ready()) == 1

@@ -25,7 +25,6 @@ from recruiter import (
     InvalidJob,
     JobExists,
     JobHandle,
-    JobNotFound,
     JobTooLarge,
     Recruiter,
     ResultTimeout,
@@ -279,6 +278,26 @@ class TestRefused:
 
         flow.add(recruiter.job("only", [1]).unique_if(False))
         assert flow.start().report().counts == {"waiting": 1}
+
+    def test_a_step_that_must_succeed_and_need_not(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        a, b = (flow.add("note", name) for name in "ab")
+
+        with pytest.raises(InvalidFlow, match="in `after`, which must succeed, and in `after_any`"):
+            flow.add("note", "c", after=[a, b], after_any=b)
+        with pytest.raises(InvalidFlow, match="use one of them"):
+            flow.let_wait(flow.add("note", "d", after=a), after_any=a)
+
+    @pytest.mark.parametrize("use", [bool, str, "{}".format, "{:>10}".format, lambda result: not result])
+    def test_the_result_of_a_step_that_is_used_before_it_is_there(
+        self, stage: Stage, use: Callable[[Any], object]
+    ) -> None:
+        step = stage.recruiter.flow("f").add("note", "a")
+
+        with pytest.raises(InvalidFlow, match=r"the result of step .* is there when another step runs"):
+            use(step.result)
+
+        assert repr(step.result).startswith("the result of step")
 
     def test_messages_name_what_was_given(self, stage: Stage) -> None:
         flow = stage.recruiter.flow("f")
@@ -614,7 +633,7 @@ class TestRecovering:
         stage.settle_down()
         recovered = stage.recruiter.recover(a.id)
         refused = f"{a.id}, a step of flow {handle.id}, was recovered before; the last job of this step is "
-        with pytest.raises(JobNotFound, match=re.escape(f"{refused}{recovered.id}, which has not ended yet")):
+        with pytest.raises(InvalidFlow, match=re.escape(f"{refused}{recovered.id}, which has not ended yet")):
             stage.recruiter.recover(a.id)
         stage.settle_down()
         last_b, last_c = handle.job(b).id, handle.job(c).id
@@ -633,12 +652,12 @@ class TestRecovering:
         for step, last in ((a, recovered.id), (b, last_b), (c, last_c)):
             assert explain(step.id).endswith(f"; it was recovered, and the last job of its step is {last}")
         assert {step.job: step.error for step in handle.steps()}[last_b] == f"step {recovered.id} {failed}"
-        with pytest.raises(JobNotFound, match=re.escape(f"{refused}{recovered.id}, which can be recovered")):
+        with pytest.raises(InvalidFlow, match=re.escape(f"{refused}{recovered.id}, which can be recovered")):
             stage.recruiter.recover(a.id)
         again = stage.recruiter.recover(recovered.id)
         stage.settle_down()
         stage.run(again.id)
-        with pytest.raises(JobNotFound, match=re.escape(f"{refused}{again.id}, which has succeeded")):
+        with pytest.raises(InvalidFlow, match=re.escape(f"{refused}{again.id}, which has succeeded")):
             stage.recruiter.recover(a.id)
 
     def test_a_step_is_recovered_once(self, stage: Stage) -> None:
@@ -648,7 +667,7 @@ class TestRecovering:
         stage.run(a.id, fails=[a.id])
         again = stage.recruiter.recover(a.id)
 
-        with pytest.raises(JobNotFound, match="recovered before"):
+        with pytest.raises(InvalidFlow, match="recovered before"):
             stage.recruiter.recover(a.id)
 
         stage.settle_down()
@@ -1115,7 +1134,7 @@ class TestForgetting:
         later = stage.store.clock.now() + timedelta(days=2)
 
         assert forget_flows(stage.store, later, timedelta(days=1)) == 0
-        with pytest.raises(JobNotFound, match="a step of flow"):
+        with pytest.raises(InvalidFlow, match="a step of flow"):
             stage.recruiter.remove(a.id)
         stage.run(b.id)
         stage.settle_down()

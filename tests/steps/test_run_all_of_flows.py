@@ -64,6 +64,22 @@ def test_run_all_waits_for_the_end_of_a_flow(stage: Stage) -> None:
     assert (before, anything_to_do(stage.store, "w1", {"other"}, PAST)) == (True, False)
 
 
+def test_run_all_waits_until_the_leader_has_looked_at_a_flow_that_had_ended(stage: Stage) -> None:
+    """Given a flow that has ended, and a marker that came later, then the flow is reported as running, and there is
+    something to do until the leader has looked."""
+    (last,) = chain(stage)
+    stage.settle_down()
+    stage.run(last)
+    stage.settle_down()
+    (flow,) = stage.recruiter.flows.latest()
+    stage.recruiter.flows.find(flow.id).resume()
+
+    before = anything_to_do(stage.store, "w1", {"other"}, PAST)
+    stage.settle_down()
+
+    assert (before, anything_to_do(stage.store, "w1", {"other"}, PAST)) == (True, False)
+
+
 class TestRunAll:
     """Steps that may start as soon as the leader has looked are not missed."""
 

@@ -225,6 +225,11 @@ SENTENCES: dict[str, tuple[int, str]] = {
     ),
     "lane.never_fits": (logging.ERROR, "jobs of task {task} in group {group} cannot run: each {reason}"),
     "job.dependency_failed": (logging.WARNING, "job {job} was archived and never ran: {reason}"),
+    "flow.broken": (logging.ERROR, "flow {flow} cannot be processed: {error}; the other flows go on"),
+    "flow.end_renamed": (
+        logging.WARNING,
+        "a job at the end of a flow runs as {job}: the id that it was to have, {wanted}, is in use",
+    ),
     "flow.ended": (logging.INFO, "flow {flow_name} ({flow}) has ended: {state}"),
     "archive.cleaned": (logging.INFO, "removed {removed:#old job} from the archive"),
     "hook.failed": (logging.ERROR, "hook {hook} failed: {error}"),

@@ -13,7 +13,6 @@ import signal
 import socket
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Literal
@@ -22,7 +21,7 @@ from recruiter.errors import StoreError
 from recruiter.events import Events
 from recruiter.processes.systemd import ServiceManager
 from recruiter.store.database import Store
-from recruiter.store.errors import answers
+from recruiter.store.errors import answers, trace_of
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 5.0
 SAME_WISH = 0.5
@@ -136,9 +135,9 @@ class Loop:
             if not self._failures:
                 self._events.emit("store.unreachable", loop=self._name, error=str(error))
             return self._back_off()
-        except Exception:
+        except Exception as error:
             # A mistake of ours. Dying would stop every job; going on may only stop what the mistake is about.
-            self._events.emit("loop.failed", loop=self._name, trace=traceback.format_exc())
+            self._events.emit("loop.failed", loop=self._name, trace=trace_of(error))
             return self._back_off()
         if self._failures and answers() > self._answers:  # a step that had nothing to ask says nothing of MongoDB
             self._failures = 0

@@ -14,11 +14,12 @@ keep the others from being done.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import partial
+
+from bson import ObjectId
 
 from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
@@ -31,7 +32,7 @@ from recruiter.events import Events, LastingFacts
 from recruiter.instruments import trace_id_of
 from recruiter.steps.adopt import adopt, set_jobs_aside
 from recruiter.steps.assign import Round, never_fitting, unserved
-from recruiter.steps.cancel import EXPIRED_AT_ONCE, FLAGS_AT_ONCE, archive_cancelled, archive_expired
+from recruiter.steps.cancel import archive_cancelled, archive_expired
 from recruiter.steps.lead import Leadership
 from recruiter.steps.release import Released, releasing
 from recruiter.steps.repeat import repeat
@@ -40,6 +41,7 @@ from recruiter.store.codec import Document, key_of
 from recruiter.store.collections.limits import Rules
 from recruiter.store.collections.statistics import FOLDED_AT_ONCE
 from recruiter.store.database import Store
+from recruiter.store.errors import text_of, trace_of
 from recruiter.store.outcomes import cancelled_by
 from recruiter.views.health import overdue
 
@@ -57,6 +59,10 @@ _REST = 4
 _BUSY_REST, _LONGEST_BUSY_REST = 0.1, 0.3
 """While jobs flow it waits so many seconds for each look in a row that led to nothing: thousands of steps may end that
 one waits for, and workers wait for the leader while it looks."""
+_SKIP_BROKEN_SECONDS = 30.0
+"""A flow that cannot be processed is tried again after this time: somebody may have repaired it."""
+_MOST_BROKEN_TOLD = 20
+"""Broken flows that are logged in this time."""
 _BETWEEN_LOOKS = 1.0
 """Seconds until a scheduler that is new or changed is noticed by a busy leader; an idle one hears of it at once."""
 _BETWEEN_PROMISES = 60.0
@@ -95,6 +101,8 @@ class Maintenance:
         self._look_around_at = 0.0
         self._look = _Look(iter(()), -1)
         self._looked_at, self._look_took = 0.0, 0.0
+        self._broken: dict[ObjectId, float] = {}
+        """Flows that cannot be processed, and when to try each again."""
         self._in_vain = 0
         """Looks in a row that led to nothing."""
         self._fold_at = 0.0
@@ -148,23 +156,23 @@ class Maintenance:
             step()
         except (StoreUnreachable, StoreRefused, Superseded):
             raise
-        except Exception:
-            self._events.emit("loop.failed", loop="recruiter", trace=traceback.format_exc())
+        except Exception as error:
+            self._events.emit("loop.failed", loop="recruiter", trace=trace_of(error))
 
     def _archive_cancelled(self) -> None:
-        self._archive(archive_cancelled, "job.cancelled", FLAGS_AT_ONCE)
+        self._archive(archive_cancelled, "job.cancelled")
 
     def _archive_expired(self) -> None:
-        self._archive(archive_expired, "job.expired", EXPIRED_AT_ONCE)
+        self._archive(archive_expired, "job.expired")
 
-    def _archive(self, step: Callable[..., Parsed[JobId]], event: str, batch: int) -> None:
+    def _archive(self, step: Callable[..., Parsed[JobId]], event: str) -> None:
         """Batch by batch; if there are very many, the next round goes on at once."""
         until = self._clock.monotonic() + _CANCELLING
         while True:
             tell = partial(self._tell_ended, event)
             ended = step(self._store, self._clock, self._leadership.term, self._leadership.holder, tell)
             self._set_aside(ended.unreadable)
-            if len(ended) + len(ended.unreadable) < batch:
+            if not ended and not ended.unreadable:
                 return
             if self._clock.monotonic() > until:
                 self._wake()
@@ -174,7 +182,7 @@ class Maintenance:
         """When to look at flows again, after a look that has led to nothing. At once when all that workers held has
         ended: a step may have waited for the last of it."""
         if not round.assigned and not any(worker.holds for worker in round.roster):
-            return self._looked_at
+            return self._looked_at + (_LONGEST_BUSY_REST if self._broken else 0.0)
         flows = round.assigned or not any(worker.room > 0 for worker in round.roster)
         busy_rest = min(self._in_vain * _BUSY_REST, _LONGEST_BUSY_REST)
         return self._looked_at + (busy_rest if flows else _REST * self._look_took)
@@ -188,7 +196,9 @@ class Maintenance:
             if self._look.term != term:
                 if began < not_before:
                     return
-                self._look = _Look(releasing(self._store, self._clock.now, term, holder), term)
+                self._broken = {flow: again_at for flow, again_at in self._broken.items() if again_at > began}
+                parts = releasing(self._store, self._clock.now, term, holder, self._broken.keys())
+                self._look = _Look(parts, term)
             part = next(self._look.parts, None)
             self._look.took += self._clock.monotonic() - began
             if part is not None:
@@ -213,6 +223,12 @@ class Maintenance:
             self._events.emit("job.dependency_failed", job=id, reason=reason)
         for flow, state in report.ended:
             self._events.emit("flow.ended", flow=flow.id, flow_name=flow.name, state=state.value)
+        for id, new_id in report.renamed:
+            self._events.emit("flow.end_renamed", job=new_id, wanted=id)
+        for broken, error in report.broken:
+            self._broken[broken] = self._clock.monotonic() + _SKIP_BROKEN_SECONDS
+            if len(self._broken) <= _MOST_BROKEN_TOLD:
+                self._events.emit("flow.broken", flow=broken, error=text_of(error))
 
     def _tell_ended(self, event: str, document: Document) -> None:
         trace_id = trace_id_of(document.get("trace_context"))

@@ -17,8 +17,9 @@ from recruiter.domain.job import JobId
 from recruiter.domain.names import id_told
 from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.unreadable import Parsed
-from recruiter.errors import JobNotFound
+from recruiter.errors import DocumentRefused, JobNotFound
 from recruiter.store import outcomes
+from recruiter.store.batches import write_split
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch
@@ -64,15 +65,9 @@ def _nobody(_: Document) -> None:
 
 
 def archive_cancelled(store: Store, clock: Clock, term: int, holder: str, tell: Tell = _nobody) -> Parsed[JobId]:
-    """Archives flagged jobs that nobody holds. Only for the leader: nobody else could give them to somebody."""
+    """Archives a batch of flagged jobs that nobody holds. Only for the leader: no other process could assign them."""
     free = store.scheduled.flagged(FLAGS_AT_ONCE, store.roster.held())
-    if free:
-        now = clock.now()
-        archive = {document["_id"]: outcomes.cancelled(document, now) for document in free}
-        store.transactions.archive_unheld(OutcomeBatch(archive=dict(archive)), term, holder)
-        for document in free:
-            tell(document)
-    return Parsed((document["_id"] for document in free), free.unreadable)
+    return _archive(store, clock.now(), term, holder, free, outcomes.cancelled, tell)
 
 
 EXPIRED_AT_ONCE = 500
@@ -84,9 +79,28 @@ def archive_expired(store: Store, clock: Clock, term: int, holder: str, tell: Te
     if not store.scheduled.any_expired(now):
         return Parsed()
     free = store.scheduled.expired(now, EXPIRED_AT_ONCE, store.roster.held())
-    if free:
-        archive = {document["_id"]: outcomes.expired(document, now) for document in free}
+    return _archive(store, now, term, holder, free, outcomes.expired, tell)
+
+
+def _archive(
+    store: Store,
+    now: datetime,
+    term: int,
+    holder: str,
+    free: Parsed[Document],
+    outcome: Callable[[Document, datetime], bytes],
+    tell: Tell,
+) -> Parsed[JobId]:
+    """If MongoDB refuses what would be archived of a job, as much of it is archived as can be."""
+
+    def write(archive: Sequence[tuple[JobId, bytes]]) -> None:
         store.transactions.archive_unheld(OutcomeBatch(archive=dict(archive)), term, holder)
+
+    def alone(item: tuple[JobId, bytes], refused: DocumentRefused) -> None:
+        store.transactions.archive_reduced(*item, refused, now, term, holder)
+
+    if free:
+        write_split([(document["_id"], outcome(document, now)) for document in free], write, alone)
         for document in free:
             tell(document)
     return Parsed((document["_id"] for document in free), free.unreadable)

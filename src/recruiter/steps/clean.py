@@ -18,19 +18,19 @@ from recruiter.domain.names import id_told
 from recruiter.domain.planning.assign import Registration
 from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.statistics import Depth
-from recruiter.errors import JobNotFound
+from recruiter.errors import InvalidFlow, JobNotFound
 from recruiter.store.database import Store
 from recruiter.store.search import matching
 from recruiter.store.transactions import InTransaction
 
 
 def remove(store: Store, id: JobId) -> None:
-    """Removes a job that has ended. Raises JobNotFound when it waits, runs, or never was."""
+    """Removes a job that has ended. Raises JobNotFound when it waits, runs, or never was; InvalidFlow of a step."""
     if store.archived.remove([id]):
         return
     ended = store.archived.get(id)
     if ended is not None and ended.flow is not None:
-        raise JobNotFound(
+        raise InvalidFlow(
             f"job {id_told(id)} is a step of flow {ended.flow.flow}, "
             "which is forgotten as a whole; it cannot be removed alone"
         )

@@ -16,6 +16,7 @@ from bson.raw_bson import RawBSONDocument
 
 from recruiter.domain.job import JobId
 from recruiter.errors import FlowNotFound, InvalidFlow
+from recruiter.store.batches import ids_in_batches
 from recruiter.store.codec import anew, encode_job
 from recruiter.store.collections.flows import Flow, Marker
 from recruiter.store.database import Store
@@ -81,9 +82,12 @@ def retry_flow(store: Store, flow: ObjectId, now: datetime, *, lost: bool) -> in
     The first batch of steps lets a cancelled flow go on. If the flow is cancelled again after it, the rest is left."""
     recovered = 0
     while (failed := store.flow_steps.failed(flow, _AT_ONCE, lost=lost)) or not recovered:
-        ended = store.archived.get_many(failed).values()
-        jobs = {job.id: encode_job(anew(job, now, now)) for job in ended if job.task}
-        some = store.transactions.by_hand(partial(_retry_some, store, flow, jobs, is_first=not recovered))
+        some = 0
+        for batch in ids_in_batches(store.archived.collection, failed, _AT_ONCE) or [[]]:
+            ended = store.archived.get_some(batch, [])
+            jobs = {job.id: encode_job(anew(job, now, now)) for job in ended if job.task}
+            is_first = not recovered + some
+            some += store.transactions.by_hand(partial(_retry_some, store, flow, jobs, is_first=is_first))
         recovered += some
         if not some:
             break

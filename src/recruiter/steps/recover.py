@@ -10,8 +10,9 @@ from recruiter.domain.job import ArchivedJob, Job, JobId
 from recruiter.domain.names import id_told
 from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.text import shown
-from recruiter.errors import InvalidJob, JobNotFound, JobSucceeded
-from recruiter.store.codec import anew, encode_job
+from recruiter.errors import InvalidFlow, InvalidJob, JobNotFound, JobSucceeded
+from recruiter.store.batches import ids_in_batches
+from recruiter.store.codec import Document, anew, encode_job
 from recruiter.store.database import Store
 from recruiter.store.in_session import not_recovered
 from recruiter.store.search import matching
@@ -19,7 +20,7 @@ from recruiter.store.search import matching
 
 def job_anew(store: Store, id: JobId, now: datetime, at: datetime | None, *, again: bool) -> Job:
     """The job that repeats one that has ended, due now or then; not stored yet. A job that succeeded is repeated only
-    with `again`. Raises JobNotFound, JobSucceeded."""
+    with `again`. Raises JobNotFound, JobSucceeded, InvalidFlow."""
     ended = store.archived.get(id)
     if ended is None:
         waiting = " it has not ended yet" if store.scheduled.exists(id) else " there is no such job"
@@ -38,11 +39,11 @@ def job_anew(store: Store, id: JobId, now: datetime, at: datetime | None, *, aga
     return anew(ended, now, at or now)
 
 
-def _recovered_before(store: Store, ended: ArchivedJob, place: FlowStep) -> JobNotFound:
+def _recovered_before(store: Store, ended: ArchivedJob, place: FlowStep) -> InvalidFlow:
     """A step waits or runs once: only its last job can be recovered."""
     last = store.flow_steps.last_jobs(place.flow, [place.step]).get(place.step, {})
     told = {None: "has not ended yet", True: "has succeeded", False: "can be recovered"}[last.get("done")]
-    return JobNotFound(
+    return InvalidFlow(
         f"job {id_told(ended.id)}, a step of flow {place.flow}, was recovered before; the last job of this step is "
         f"{id_told(last.get('_id', ended.recovered_as))}, which {told}"
     )
@@ -58,7 +59,20 @@ def recover(store: Store, job: Job) -> None:
 def recover_some(store: Store, filter: JobFilter, ids: Sequence[JobId], now: datetime, at: datetime | None) -> int:
     """The same for jobs that a filter has found; returns how many. Those that somebody else has recovered meanwhile are
     left out, and what was set aside and is no job."""
-    ended = store.archived.get_some(ids, matching.residual(matching.of_ended(filter, now)))
+    conditions = matching.residual(matching.of_ended(filter, now))
+    batches = ids_in_batches(store.archived.collection, ids, max(1, len(ids)))
+    return sum(_recover_batch(store, filter, batch, conditions, now, at) for batch in batches)
+
+
+def _recover_batch(
+    store: Store,
+    filter: JobFilter,
+    ids: Sequence[JobId],
+    conditions: Sequence[Document],
+    now: datetime,
+    at: datetime | None,
+) -> int:
+    ended = store.archived.get_some(ids, conditions)
     repeated = {job.id: encode_job(anew(job, now, at or now)) for job in ended if job.task}
     return store.transactions.recover(repeated, again=bool(filter.recovered)) if repeated else 0
 

@@ -28,7 +28,8 @@ for very many, the last few are read first, and the server counts whether all of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -50,8 +51,10 @@ from recruiter.domain.flow import (
 from recruiter.domain.job import JobId, expiry
 from recruiter.domain.retry.decision import after
 from recruiter.domain.state import Why
+from recruiter.errors import DocumentRefused, InvalidJob, StoreRefused, StoreUnreachable, Superseded, UnreadableDocument
 from recruiter.store import outcomes
-from recruiter.store.codec import LARGEST_JOB, Document, anew, archived_from, encode, encode_job, lane_of
+from recruiter.store.batches import MAX_BATCH_BYTES
+from recruiter.store.codec import LARGEST_JOB, Document, anew, archived_from, encode, encode_job, lane_of, new_id
 from recruiter.store.collections.flows import Flow, Marker, merged
 from recruiter.store.database import Store
 from recruiter.store.flow_steps import Candidates, Free
@@ -78,10 +81,16 @@ class Released:
     brought_back: int = 0
     ended: list[tuple[Flow, FlowState]] = field(default_factory=list)
     """Flows that have ended, and how."""
+    renamed: list[tuple[JobId, JobId]] = field(default_factory=list)
+    """Jobs at the end of a flow whose id is in use, and the ids that they got instead."""
+    gone: int = 0
+    """Flows that do not exist any more, and of which no step waits. Their markers were removed."""
+    broken: list[tuple[ObjectId, Exception]] = field(default_factory=list)
+    """Flows that could not be processed, and why. Their markers stay."""
 
     @property
     def anything(self) -> bool:
-        return bool(self.released or self.failed or self.brought_back or self.ended)
+        return bool(self.released or self.failed or self.brought_back or self.ended or self.gone)
 
     def add(self, other: Released) -> None:
         self.markers += other.markers
@@ -89,6 +98,9 @@ class Released:
         self.failed += other.failed
         self.brought_back += other.brought_back
         self.ended += other.ended
+        self.renamed += other.renamed
+        self.gone += other.gone
+        self.broken += other.broken
 
 
 def release(
@@ -97,32 +109,52 @@ def release(
     term: int,
     holder: str,
     enough: Callable[[], bool] = lambda: False,
+    skip: Collection[ObjectId] = (),
 ) -> Released:
     """Looks once where markers say, until it was `enough`. Only for the leader; raises what `releasing` does."""
     report = Released()
-    for part in releasing(store, lambda: now, term, holder):
+    for part in releasing(store, lambda: now, term, holder, skip):
         report.add(part)
         if not part.markers and enough():
             break
     return report
 
 
-def releasing(store: Store, now: Callable[[], datetime], term: int, holder: str) -> Iterator[Released]:
+def releasing(
+    store: Store, now: Callable[[], datetime], term: int, holder: str, skip: Collection[ObjectId] = ()
+) -> Iterator[Released]:
     """Looks once where markers say, part by part: when thousands of steps may start, workers wait for the first of
     them. It may be left at any time: the markers stay for what was not looked at. Only for the leader.
+
+    Each flow is processed by itself: a flow that cannot be is reported, and the others go on. The caller may `skip` it
+    for a time.
 
     Raises Superseded, and StoreError when the outcome of a write is unknown; then no more may be written with this
     term.
     """
-    found = store.flows.next_markers(MARKERS_AT_ONCE)
+    found = store.flows.next_markers(MARKERS_AT_ONCE, skip)
     if found.unreadable:
         store.flows.remove_markers([], found.unreadable)
     yield Released(len(found) + len(found.unreadable))
-    for flow, marker in merged(found).items():
+    by_flow = merged(found)
+    gone = by_flow.keys() - store.flows.which_exist(by_flow)
+    gone -= store.flow_steps.with_waiting_steps(gone) if gone else set()
+    if gone:
+        store.flows.remove_markers([each.id for each in found if each.flow in gone])
+        yield Released(gone=len(gone))
+    for flow, marker in by_flow.items():
+        if flow in gone:
+            continue
         look = _Look(store, now, term, holder, flow)
-        yield from look.at(marker)
-        if not look.must_repeat:
-            store.flows.remove_markers([each.id for each in found if each.flow == flow])
+        try:
+            yield from look.at(marker)
+        except (StoreUnreachable, StoreRefused, Superseded):
+            raise
+        except Exception as error:  # whatever is wrong with this flow: the others go on
+            yield Released(broken=[(flow, error)])
+        else:
+            if not look.must_repeat:
+                store.flows.remove_markers([each.id for each in found if each.flow == flow])
 
 
 class _Look:
@@ -136,23 +168,53 @@ class _Look:
         self._term = term
         self._holder = holder
         self._id = flow
+        self._failure: Exception | None = None
+        """What was wrong with the first step for which nothing could be written."""
         self.must_repeat = False
         """Whether a step that was to be released has changed meanwhile."""
 
     def at(self, marker: Marker) -> Iterator[Released]:
-        """Returns when nothing is left to be looked at."""
-        flow = self._store.flows.get_many([self._id]).get(self._id)
+        """Returns when nothing is left to be looked at. Raises UnreadableDocument; and what was wrong with a step for
+        which nothing could be written, after all others."""
+        flow = self._store.flows.get(self._id)
         if flow is not None:
             self._repeat_what_was_asked(flow, marker)
         for candidates in self._steps.candidates(marker):
             promising = self._promising(candidates, flow)
             while promising:
                 self._now = self._clock()
-                decided = self._lead(partial(self._decide, promising))
-                yield from self._carry_out(decided)
-                promising = decided.left
+                some, promising = _first(promising, STEPS_AT_ONCE)
+                for decided in self._decided(some):
+                    yield from self._carry_out(decided)
+                    promising = [*decided.left, *promising]
         if flow is not None and self._steps.goes_on(self._id) == flow.state.ended:
             yield self._lead(self._conclude)
+        if self._failure is not None:
+            raise self._failure
+
+    def _decided(self, some: Sequence[_Promising]) -> Iterator[_Decided]:
+        """Decides in one transaction. If something is wrong with one of the steps, the halves are decided, until that
+        one is alone."""
+        try:
+            yield self._lead(partial(self._decide, some))
+        except (StoreUnreachable, StoreRefused, Superseded):
+            raise
+        except Exception as error:
+            halves = _halves(some)
+            for half in halves:
+                yield from self._decided(half)
+            if not halves and isinstance(error, DocumentRefused) and not some[0][0].ended:
+                yield self._archive_reduced(some[0][0], error)
+            elif not halves:
+                self._failure = self._failure or error
+
+    def _archive_reduced(self, each: Candidates, refused: DocumentRefused) -> _Decided:
+        """A step of which MongoDB refuses what would be written ends here."""
+        reason = str(refused)
+        for id, (_, document) in self._steps.whole([each]).items():
+            ended = outcomes.not_released(document, Why.MALFORMED, self._now, reason)
+            self._store.transactions.archive_reduced(id, ended, refused, self._now, self._term, self._holder)
+        return _Decided(Released(failed=[(id, reason) for id in each.ids]), [], 0, [])
 
     def _carry_out(self, decided: _Decided) -> Iterator[Released]:
         """What is left to be done after the transaction."""
@@ -188,7 +250,7 @@ class _Look:
             states |= self._steps.states(self._id, wanted)
             failing: set[JobId] = set()
             for each in candidates:
-                what = Verdict.FAIL if flow is None and not each.ended else verdict(each.place, states)
+                what = Verdict.FAIL if flow is None else verdict(each.place, states)
                 if what is Verdict.WAIT and not each.whole and self._steps.failed_before(each):
                     what = Verdict.FAIL  # not one of the last, which are all that was looked at so far
                 if what is Verdict.FAIL and not each.ended:
@@ -225,17 +287,16 @@ class _Look:
 
     # -- in the transaction --------------------------------------------------------------------------------------
 
-    def _decide(self, promising: Sequence[_Promising], session: InTransaction) -> _Decided:
-        """Writes what follows for as many as fit."""
-        some, left = _first(promising, STEPS_AT_ONCE)
-        flow = self._store.flows.get_many([self._id], session).get(self._id)
+    def _decide(self, some: Sequence[_Promising], session: InTransaction) -> _Decided:
+        """Writes what follows for these."""
+        flow = self._store.flows.get(self._id, session)
         ready, places, writes = self._read(some, session)
         for each, _ in some:
             first = each.ids[0]
             if (place := ready.get(first) or places.get(first)) is None:
                 continue  # it is not there any more
             what = Verdict.RELEASE if first in ready else verdict(place, writes.states)
-            if flow is None and not each.ended:
+            if flow is None:
                 what = Verdict.FAIL
             if each.ended or what is Verdict.FAIL:
                 self._move(writes, each, place, what, gone=flow is None, session=session)
@@ -248,7 +309,7 @@ class _Look:
         released = sum(len(each.ids) for each in writes.release)
         self.must_repeat |= self._steps.release(writes.release, holds, session) < released
         report = Released(0, released, list(writes.reasons.items()), back)
-        return _Decided(report, writes.free, holds, [*writes.left, *left])
+        return _Decided(report, writes.free, holds, writes.left)
 
     def _read(
         self, some: Sequence[_Promising], session: InTransaction
@@ -282,7 +343,8 @@ class _Look:
             own, document = writes.documents[id]
             if each.ended:
                 if what is not Verdict.FAIL:
-                    writes.bring_back[id] = encode_job(anew(archived_from(document), self._now, self._now))
+                    with suppress(UnreadableDocument, InvalidJob):  # somebody has spoiled it: it stays in the archive
+                        writes.bring_back[id] = encode_job(anew(archived_from(document), self._now, self._now))
                 continue
             reason = "its flow is gone" if gone else _reason(culprits(place, writes.states), place, writes.last)
             writes.last[own.step] = id
@@ -290,7 +352,12 @@ class _Look:
             writes.states[own.step] = StepState.FAILED
 
     def _release(self, writes: _Writes, some: Candidates, place: FlowStep, session: InTransaction) -> None:
-        fields = released_fields(some.job, place, self._now)
+        try:
+            fields = released_fields(some.job, place, self._now)
+        except (TypeError, ValueError, OverflowError, KeyError, InvalidJob) as error:
+            reason = f"its document cannot be a job ({type(error).__name__}); somebody wrote it by hand"
+            self._malformed(writes, some, reason, session)
+            return
         where = {name: some.job.get(name) for name in _UNCHANGED}
         if writes.size > _LARGEST:
             writes.left.append((some, Verdict.RELEASE))
@@ -301,7 +368,11 @@ class _Look:
             results = writes.results[place.takes]
             size = some.size + len(encode({"results": results}))
             if size > LARGEST_JOB:
-                self._too_large(writes, some, size, session)
+                reason = (
+                    f"the results of other steps that are its arguments make {size:,} bytes; at most {LARGEST_JOB:,} "
+                    "can be stored. Keep the data elsewhere and return its key"
+                )
+                self._malformed(writes, some, reason, session)
                 return
             fields["flow.results"] = results
             fitting = max(1, (_LARGEST - writes.size) // size)
@@ -311,17 +382,13 @@ class _Look:
             writes.size += size * len(some.ids)
         (writes.release if place.any else writes.free).append(Free(some.ids, fields, where))
 
-    def _too_large(self, writes: _Writes, some: Candidates, size: int, session: InTransaction) -> None:
-        reason = (
-            f"the results of other steps that are its arguments make {size:,} bytes; at most {LARGEST_JOB:,} "
-            "can be stored. Keep the data elsewhere and return its key"
-        )
+    def _malformed(self, writes: _Writes, some: Candidates, reason: str, session: InTransaction) -> None:
         for id, (_, document) in self._steps.whole([some], session).items():
             writes.fail(id, outcomes.not_released(document, Why.MALFORMED, self._now, reason), reason)
 
     def _conclude(self, session: InTransaction) -> Released:
         """The flow has ended, or it goes on again."""
-        flow = self._store.flows.get_many([self._id], session).get(self._id)
+        flow = self._store.flows.get(self._id, session)
         goes_on = self._steps.goes_on(self._id, session)
         if flow is None or goes_on != flow.state.ended:
             return Released()
@@ -331,9 +398,11 @@ class _Look:
         state = outcome(self._steps.count_failed(self._id, session), flow.cancel is not None)
         due = due_at_the_end(state, flow.run)
         jobs = [_made(job, self._now) for on, job in flow.ends if on in due]
-        self._steps.insert(jobs, session)
+        used = self._store.transactions.ids_in_use([job["_id"] for job in jobs], session)
+        renamed = {id: new_id() for id in used}
+        self._steps.insert([_renamed(job, renamed.get(job["_id"])) for job in jobs], session)
         self._store.flows.conclude(self._id, state, self._now, due, session)
-        return Released(released=len(jobs), ended=[(flow, state)])
+        return Released(released=len(jobs), ended=[(flow, state)], renamed=list(renamed.items()))
 
 
 _Promising: TypeAlias = tuple[Candidates, Verdict]
@@ -344,17 +413,29 @@ def _without(candidates: Iterable[Candidates], ids: Set[JobId]) -> list[Candidat
 
 
 def _first(promising: Sequence[_Promising], most: int) -> tuple[list[_Promising], list[_Promising]]:
-    """Those that are decided in one transaction, and the rest: at most so many that are moved in it."""
+    """Those that are decided in one transaction, and the rest: at most so many, and so many bytes, are moved in it."""
     some: list[_Promising] = []
+    room = MAX_BATCH_BYTES
     for number, (each, what) in enumerate(promising):
-        moved = len(each.ids) if each.ended or what is Verdict.FAIL else 0
-        if moved > most:
-            first, rest = each.split(most)
-            fitting = [(first, what)] if most else []
-            return [*some, *fitting], [(rest if most else each, what), *promising[number + 1 :]]
+        if each.ended or what is Verdict.FAIL:
+            fitting = min(most, max(room // max(each.size, 1), 0 if some else 1))
+            if fitting < len(each.ids):
+                first, rest = each.split(fitting)
+                taken = [(first, what)] if fitting else []
+                return [*some, *taken], [(rest if fitting else each, what), *promising[number + 1 :]]
+            most -= len(each.ids)
+            room -= len(each.ids) * each.size
         some.append((each, what))
-        most -= moved
     return some, []
+
+
+def _halves(some: Sequence[_Promising]) -> tuple[list[_Promising], ...]:
+    """Both halves of these steps; none of a single one."""
+    if len(some) > 1:
+        half = len(some) // 2
+        return list(some[:half]), list(some[half:])
+    ((each, what),) = some
+    return tuple([(part, what)] for part in each.split(len(each.ids) // 2)) if len(each.ids) > 1 else ()
 
 
 def _in_parts(free: Sequence[Free], most: int) -> Iterator[list[Free]]:
@@ -433,6 +514,11 @@ _UNCHANGED = ("group", "worker_deaths", "priority")
 def _made(job: Document, now: datetime) -> Document:
     """A step that waited for the end of the flow, as a job."""
     return {**job, "created_at": now, "scheduled_at": now}
+
+
+def _renamed(job: Document, id: JobId | None) -> Document:
+    """The same job under another id: the flow promised that it runs, and its own id has been used meanwhile."""
+    return job if id is None else {**job, "_id": id, "flow": {**job["flow"], "step": id}}
 
 
 def _reason(failed: Sequence[JobId], place: FlowStep, last: Mapping[JobId, JobId]) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import id_told
 from recruiter.errors import DocumentRefused, InvalidJob, JobExists
+from recruiter.store.batches import write_split
 from recruiter.store.codec import decode_leniently, encode, job_document
 from recruiter.store.database import Store
 from recruiter.store.outcomes import Outcome, OutcomeBatch, Rescheduled, Settled, reduced, with_fields
@@ -63,17 +64,15 @@ def write_in_parts(
     reduce: Callable[[JobId, Outcome, DocumentRefused], Holding],
 ) -> Holding:
     """Writes a batch. If a document in it is refused, finds out which one, and reduces that outcome alone."""
-    try:
-        return write(outcomes)
-    except DocumentRefused as refused:
-        if len(outcomes) > 1:
-            half = len(outcomes) // 2
-            write_in_parts(write, outcomes[:half], reduce)
-            return write_in_parts(write, outcomes[half:], reduce)
-        ((id, outcome),) = outcomes
+
+    def alone(item: tuple[JobId, Outcome | None], refused: DocumentRefused) -> Holding:
+        id, outcome = item
         if outcome is None:
-            raise
+            raise refused
         return reduce(id, outcome, refused)
+
+    holding: Holding = write_split(outcomes, write, alone)
+    return holding
 
 
 def write_first(write: Write, id: JobId, forms: Iterable[Outcome | None], refused: DocumentRefused) -> Holding:

@@ -13,6 +13,7 @@ again, for as long as it takes: no job may be lost to a passing failure.
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
@@ -35,8 +36,15 @@ from pymongo.errors import (
     WTimeoutError,
 )
 
-from recruiter.domain.text import mask
-from recruiter.errors import DocumentRefused, NotAReplicaSet, StoreError, StoreRefused, StoreUnreachable
+from recruiter.domain.text import cut, mask
+from recruiter.errors import (
+    DocumentRefused,
+    NotAReplicaSet,
+    RecruiterError,
+    StoreError,
+    StoreRefused,
+    StoreUnreachable,
+)
 from recruiter.interruption import shielded
 
 P = ParamSpec("P")
@@ -79,6 +87,8 @@ _BAD_DOCUMENT = {
     *(52, 53, 55, 56, 57),  # a field name, an _id or a DBRef that cannot be stored
     *(171, 17280),  # cannot be indexed
 }
+_INSERT_TOO_LARGE = "object to insert too large"
+"""The same, with the code of any bad value, of a document that was just too small for the driver to refuse it."""
 _RIGHTS = {13, 18, 8000}
 _NO_REPLICA_SET = {20, 40573}
 _TOO_LARGE = "too large and will not fit in the storage engine cache"
@@ -105,7 +115,7 @@ def meaning_of(error: BaseException) -> Meaning:
         return Meaning.RECONNECT  # of a connection opened while its server was neither primary nor secondary
     if _passes(error, codes) or is_dns_failure(error):
         return Meaning.TRY_AGAIN
-    return Meaning.BAD_DOCUMENT if codes & _BAD_DOCUMENT else Meaning.NOT_OURS
+    return Meaning.BAD_DOCUMENT if codes & _BAD_DOCUMENT or _INSERT_TOO_LARGE in _text(error) else Meaning.NOT_OURS
 
 
 def is_dns_failure(error: BaseException) -> bool:
@@ -211,6 +221,25 @@ def _codes(error: PyMongoError) -> tuple[set[int], str]:
         concern = told.get("writeConcernError") or {}
         return {code for code in (told.get("code"), getattr(error, "code", None), concern.get("code")) if code}, ""
     return set(), ""
+
+
+_LONGEST_MESSAGE = 200
+
+
+def text_of(error: BaseException) -> str:
+    """An error for the log. A message of the driver may contain the document, and with it the arguments of a job."""
+    if isinstance(error, RecruiterError):
+        return cut(str(error), _LONGEST_MESSAGE)
+    name = type(error).__name__
+    driver = type(error).__module__.partition(".")[0] in ("pymongo", "bson")
+    return name if driver else cut(f"{name}: {error}", _LONGEST_MESSAGE)
+
+
+def trace_of(error: BaseException) -> str:
+    """The same with the lines of code that it went through, and those of the errors that led to it."""
+    earlier = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    before = "" if earlier is None else f"{trace_of(earlier)}\n\nThis led to:\n\n"
+    return f"{before}{''.join(traceback.format_tb(error.__traceback__))}{text_of(error)}"
 
 
 @contextmanager

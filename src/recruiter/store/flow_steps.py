@@ -20,7 +20,7 @@ from recruiter.domain.flow import FlowStep, StepState
 from recruiter.domain.job import JobId
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE
 from recruiter.domain.state import Why
-from recruiter.store.codec import RAW, Document, decode_leniently, flow_of
+from recruiter.store.codec import LENIENT, RAW, Document, decode_leniently, flow_of
 from recruiter.store.collections import archived, scheduled
 from recruiter.store.collections.archived import Archived
 from recruiter.store.collections.flows import Marker
@@ -124,8 +124,8 @@ class Candidates:
 
 class FlowSteps:
     def __init__(self, scheduled: Scheduled, archived: Archived, roster: Roster) -> None:
-        self._scheduled = scheduled.collection
-        self._archived = archived.collection
+        self._scheduled = scheduled.collection.with_options(codec_options=LENIENT)
+        self._archived = archived.collection.with_options(codec_options=LENIENT)
         self._roster = roster
 
     # -- for the leader ------------------------------------------------------------------------------------------
@@ -269,6 +269,11 @@ class FlowSteps:
             query, fields, limit=limit, hint=scheduled.BY_FLOW, batch_size=_AT_ONCE + 1, session=session
         )
         return [document["flow"]["step"] for document in found]
+
+    @store_call
+    def with_waiting_steps(self, flows: Iterable[ObjectId]) -> set[ObjectId]:
+        """Those of these flows of which a step waits or runs."""
+        return set(self._scheduled.distinct("flow.id", {"flow.id": {"$in": list(flows)}}))
 
     @store_call
     def goes_on(self, flow: ObjectId, session: ClientSession | None = None, *, all: bool = False) -> bool:
@@ -421,7 +426,7 @@ def _candidates(
     ids: Sequence[JobId], steps: Sequence[Any], flow: Document, job: Document, size: int, *, ended: bool, whole: bool
 ) -> Candidates | None:
     """The parser; None when somebody has spoiled them by hand."""
-    named = [(id, step) for id, step in zip(ids, steps, strict=True) if is_job_id(step)]
+    named = [(id, step) for id, step in zip(ids, steps, strict=True) if is_job_id(id) and is_job_id(step)]
     place = flow_of({"flow": {**flow, "step": named[0][1]}}) if named else None
     if place is None:
         return None

@@ -30,6 +30,7 @@ from recruiter.domain.names import CANCELLED_LANE, id_told
 from recruiter.domain.uniqueness import Existing, KnownJob, Make, Replace, UniqueKind, Uniqueness, decide
 from recruiter.errors import (
     FlowNotFound,
+    InvalidFlow,
     InvalidJob,
     InvalidSession,
     JobExists,
@@ -345,7 +346,7 @@ class InSession:
     def start_flow(self, flow: flows.Flow, jobs: Sequence[Job], *, own_ids: bool) -> Steps[None]:
         """Stores a flow and all its steps. Raises JobExists if a step has an id that is taken."""
         self._needs_a_transaction("a flow")
-        documents = yield from self._checked_steps(jobs, own_ids)
+        documents = yield from self._checked_steps(jobs, own_ids, [job["_id"] for _, job in flow.ends])
         yield from self._insert(flows.NAME, [flows.flow_record(flow)])
         yield from self._insert(scheduled.NAME, documents)
 
@@ -363,11 +364,11 @@ class InSession:
         marker = flows.Marker(flow, added=frozenset(job.id for job in jobs))
         yield from self._look_again(marker, [job.id for job in jobs], cancels)
 
-    def _checked_steps(self, jobs: Sequence[Job], own_ids: bool) -> Steps[list[Any]]:
+    def _checked_steps(self, jobs: Sequence[Job], own_ids: bool, later: Sequence[JobId] = ()) -> Steps[list[Any]]:
         """Their documents. What is wrong with one is raised before anything is written: a caller that goes on with its
         transaction must not store a part of them."""
         documents = [encode_job(job) for job in jobs]
-        ids = [job.id for job in jobs] if own_ids else []
+        ids = [*(job.id for job in jobs), *later] if own_ids else []
         for name in (scheduled.NAME, archived.NAME) if ids else ():
             for id in (yield from self._existing(name, ids)):
                 raise JobExists(f"a job with id {id_told(id)} exists already; it was left as it is")
@@ -473,11 +474,11 @@ def _taken(error: DuplicateKeyError | BulkWriteError) -> Any:
     return details.get("keyValue", {}).get("_id")
 
 
-def not_recovered(job: Job) -> JobNotFound:
+def not_recovered(job: Job) -> JobNotFound | InvalidFlow:
     """Why the job that this one repeats could not be marked."""
     if job.flow is None:
         return JobNotFound(f"job {job.recovered_from!r} cannot be recovered: it has just been removed")
-    return JobNotFound(
+    return InvalidFlow(
         f"job {job.recovered_from!r}, a step of flow {job.flow.flow}, cannot be recovered: it has just been "
         "recovered, or forgotten with its flow"
     )

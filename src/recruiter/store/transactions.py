@@ -47,7 +47,7 @@ from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import ASIDE
 from recruiter.domain.schedule.scheduler import Plan
 from recruiter.domain.unreadable import Unreadable
-from recruiter.errors import Superseded
+from recruiter.errors import DocumentRefused, Superseded
 from recruiter.store.codec import RAW, Document, decode, decode_leniently, flow_of, id_of, job_document
 from recruiter.store.collections.archived import Archived
 from recruiter.store.collections.creations import Creations
@@ -58,7 +58,7 @@ from recruiter.store.collections.scheduled import DUPLICATE_KEY, Marked, Schedul
 from recruiter.store.collections.schedulers import Schedulers
 from recruiter.store.collections.statistics import Statistics
 from recruiter.store.errors import our_own_documents, store_call
-from recruiter.store.outcomes import OutcomeBatch, Rescheduled
+from recruiter.store.outcomes import OutcomeBatch, Rescheduled, reduced
 from recruiter.store.roster_fields import Holding, LastEntry, Seen
 from recruiter.store.sessions import SessionId, Sessions, cluster_time, run_transaction
 
@@ -283,6 +283,18 @@ class Transactions:
 
         self._without_archived(batch, write)
 
+    def archive_reduced(
+        self, id: JobId, outcome: bytes, refused: DocumentRefused, now: datetime, term: int, holder: str
+    ) -> None:
+        """The same of a job whose outcome MongoDB refuses: as much of it as it takes. Raises the last refusal."""
+        for form in reduced(id, outcome, None, now, str(refused)):
+            if isinstance(form, bytes):
+                try:
+                    return self.archive_unheld(OutcomeBatch(archive={id: form}), term, holder)
+                except DocumentRefused as error:
+                    refused = error
+        raise refused
+
     @store_call
     def set_aside(self, record: Document, document: Mapping[str, Any], term: int, holder: str) -> bool:
         """Moves a document that cannot be a job out of `scheduled`: a record of it goes into the archive. `document` is
@@ -418,11 +430,17 @@ class Transactions:
     def _insert_new(self, jobs: Sequence[Job], session: ClientSession) -> None:
         """All but those that exist: of a scheduler that was removed and made again while a clock went back."""
         by_id = {job.id: job_document(job) for job in jobs}
-        for collection in (self._scheduled.collection, self._archived.collection):
-            for found in collection.find({"_id": {"$in": list(by_id)}}, {"_id": 1}, session=session) if by_id else ():
-                by_id.pop(found["_id"])
+        for id in self.ids_in_use(by_id, session):
+            del by_id[id]
         if by_id:
             self._scheduled.collection.insert_many(list(by_id.values()), session=session)
+
+    def ids_in_use(self, ids: Iterable[JobId], session: ClientSession) -> set[JobId]:
+        """Inside a transaction: those of these ids that a job has, waiting or ended."""
+        query, both = {"_id": {"$in": list(ids)}}, (self._scheduled.collection, self._archived.collection)
+        if not query["_id"]["$in"]:
+            return set()
+        return {found["_id"] for collection in both for found in collection.find(query, {"_id": 1}, session=session)}
 
     def _write(self, batch: OutcomeBatch, session: ClientSession) -> None:
         scheduled, archived = self._scheduled.collection, self._archived.collection

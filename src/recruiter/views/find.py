@@ -64,15 +64,16 @@ def identify(store: Store, text: str) -> JobId:
 
 
 def _waits_for_leader(store: Store, tasks: Collection[str]) -> bool:
-    """Whether the leader has still to look at a flow that then ends, or where a step of these tasks may start: one that
-    waits for others, or for the end of the flow."""
+    """Whether the leader has still to look at a flow of which no step waits or runs, or where a step of these tasks may
+    start: one that waits for others, or for the end of the flow. A flow with a marker is reported as running, also if
+    it had ended."""
     marked = store.flows.marked()
-    goes_on = [flow for flow in store.flows.get_many(marked).values() if not flow.state.ended] if marked else []
-    at_the_end = {job.get("task") for flow in goes_on for _, job in flow.ends}
+    flows = store.flows.get_many(marked).values() if marked else ()
+    at_the_end = {job.get("task") for flow in flows if not flow.state.ended for _, job in flow.ends}
     return (
         not at_the_end.isdisjoint(tasks)
         or store.flow_steps.any_waits(marked, tasks)
-        or any(not store.flow_steps.goes_on(flow.id) for flow in goes_on)
+        or any(not store.flow_steps.goes_on(flow.id) for flow in flows)
     )
 
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 import collections.abc
 from collections.abc import Callable, Mapping, Sequence
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, NoReturn, Union, get_args, get_origin
 
 from recruiter.domain.arguments.typed import RESULT_TAG, Mismatch, slot_of, spelled
 from recruiter.domain.arguments.values import KEYS_THAT_CHANGE, TAG
 from recruiter.domain.names import JobId
+from recruiter.errors import InvalidFlow
 
 _PLACE = "result"
 
@@ -32,6 +33,21 @@ class StepResult:
 
     def __repr__(self) -> str:
         return f"the result of step {self.step!r}"
+
+    def __bool__(self) -> NoReturn:
+        raise self._not_there_yet("an `if` or `and` around it")
+
+    def __str__(self) -> NoReturn:
+        raise self._not_there_yet("a text made of it")
+
+    def __format__(self, format_spec: str) -> NoReturn:
+        raise self._not_there_yet("a text made of it")
+
+    def _not_there_yet(self, use: str) -> InvalidFlow:
+        return InvalidFlow(
+            f"{self!r} is there when another step runs, and {use} would not see it. Pass it to a step as an argument, "
+            "and use it there"
+        )
 
 
 class HasResult:

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from bson import ObjectId
+
 from recruiter.domain.job import JobId, JobReport
 from recruiter.domain.state import Why
 from recruiter.errors import NotAlone, RecruiterError, StoreError, Superseded, UnknownTask
@@ -29,6 +31,7 @@ from recruiter.steps.release import release
 from recruiter.steps.rescue import Rescue
 from recruiter.store.collections.leases import Lease
 from recruiter.store.database import Store
+from recruiter.store.errors import text_of
 
 _BETWEEN_LOOKS = 0.1
 
@@ -158,9 +161,16 @@ class Flush:
 
     def _release(self) -> None:
         """Looks at the steps of flows that may start, or will not."""
+        broken: set[ObjectId] = set()
         while self._store.flows.count_markers():
             self._require_lead()
-            release(self._store, self._clock.now(), self._leadership.term, self._leadership.holder)
+            now, term, holder = self._clock.now(), self._leadership.term, self._leadership.holder
+            report = release(self._store, now, term, holder, skip=broken)
+            for flow, error in report.broken:
+                self._events.emit("flow.broken", flow=flow, error=text_of(error))
+                broken.add(flow)
+            if not report.markers:
+                return
 
     def _turn(self, id: JobId, task: str) -> list[JobReport]:
         """Its report; nothing when it is gone, or was interrupted."""

@@ -20,7 +20,6 @@ import contextlib
 import math
 import queue
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -43,6 +42,7 @@ from recruiter.settings import Settings
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode
 from recruiter.store.collections.limits import limit_of
+from recruiter.store.errors import trace_of
 
 _GATHER = 0.004
 """Seconds in which answers gather while children have more to do."""
@@ -150,8 +150,8 @@ class Dispatcher:
             call()
         except ApplicationError:
             raise
-        except Exception:
-            self._events.emit("loop.failed", loop="dispatch", trace=traceback.format_exc())
+        except Exception as error:
+            self._events.emit("loop.failed", loop="dispatch", trace=trace_of(error))
 
     def pause(self) -> list[HeldJob]:
         """Takes no more jobs, and gives back all that has not started."""

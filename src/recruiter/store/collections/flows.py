@@ -12,6 +12,7 @@ removes the markers that it has read (steps/release.py).
 
 from __future__ import annotations
 
+from collections.abc import Collection as Ids
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -145,9 +146,10 @@ class Flows:
             self.markers.insert_many([marker_document(marker) for marker in markers], session=session)
 
     @store_call
-    def next_markers(self, limit: int) -> Parsed[Marker]:
-        """The oldest markers."""
-        return parsed(MARKERS, self._raw_markers.find({}, limit=limit).sort("_id", ASCENDING), _marker)
+    def next_markers(self, limit: int, skip: Ids[ObjectId] = ()) -> Parsed[Marker]:
+        """The oldest markers, without those of flows to be skipped."""
+        query = {"flow": {"$nin": list(skip)}} if skip else {}
+        return parsed(MARKERS, self._raw_markers.find(query, limit=limit).sort("_id", ASCENDING), _marker)
 
     @store_call
     def remove_markers(self, ids: Sequence[Any], unreadable: Sequence[Unreadable] = ()) -> None:
@@ -173,9 +175,9 @@ class Flows:
     # -- flows -------------------------------------------------------------------------------------------------
 
     @store_call
-    def get(self, id: ObjectId) -> Flow | None:
+    def get(self, id: ObjectId, session: ClientSession | None = None) -> Flow | None:
         """Raises UnreadableDocument."""
-        found = self._raw.find_one({"_id": id, **_THERE})
+        found = self._raw.find_one({"_id": id, **_THERE}, session=session)
         return None if found is None else readable(parse_one(NAME, bytes(found.raw), _flow))
 
     @store_call
@@ -183,6 +185,12 @@ class Flows:
         """Those that are there and can be read."""
         found = self._raw.find({"_id": {"$in": list(ids)}, **_THERE}, session=session)
         return {flow.id: flow for flow in parsed(NAME, found, _flow)}
+
+    @store_call
+    def which_exist(self, ids: Iterable[ObjectId]) -> set[ObjectId]:
+        """Those that are there, whether or not they can be read."""
+        found = self.collection.find({"_id": {"$in": list(ids)}, **_THERE}, {"_id": 1})
+        return {document["_id"] for document in found}
 
     @store_call
     def latest(self, limit: int, owner: str | None = None, running: bool | None = None) -> Parsed[Flow]:
@@ -384,7 +392,7 @@ def _marker(document: Document) -> Marker:
         ended=steps["ended"],
         added=steps["added"],
         all=bool(document.get("all")),
-        id=document["_id"],
+        id=_object_id(document, "_id"),
     )
 
 

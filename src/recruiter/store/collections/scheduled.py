@@ -36,6 +36,7 @@ from recruiter.domain.planning.pack import Candidate
 from recruiter.domain.state import State
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.store import reading
+from recruiter.store.batches import first_batch
 from recruiter.store.codec import (
     LARGEST_JOB,
     RAW,
@@ -647,15 +648,15 @@ class Scheduled:
 
     @store_call
     def expired(self, now: datetime, limit: int, held: Ids[JobId] = ()) -> Parsed[Document]:
-        """Jobs that may not start any more and have not ended, all but those that a worker holds."""
+        """Jobs that may not start any more and have not ended, all but those that a worker holds; one batch."""
         query = {"expires_at": {"$lte": now}, **_NOT_PAUSED, **_HAS_LANE, "_id": {"$nin": list(held)}}
-        return parsed(NAME, self._raw.find(query, hint=EXPIRING, limit=limit), _with_an_id)
+        return parsed(NAME, first_batch(self._raw.find(query, hint=EXPIRING, limit=limit)), _with_an_id)
 
     @store_call
     def flagged(self, limit: int, held: Ids[JobId] = ()) -> Parsed[Document]:
-        """Jobs that have been cancelled and have not ended, all but those that a worker holds."""
+        """Jobs that have been cancelled and have not ended, all but those that a worker holds; one batch."""
         query = {"lane": CANCELLED_LANE, "_id": {"$nin": list(held)}}
-        return parsed(NAME, self._raw.find(query, hint=DUE, limit=limit), _with_an_id)
+        return parsed(NAME, first_batch(self._raw.find(query, hint=DUE, limit=limit)), _with_an_id)
 
     @store_call
     def flags(self, limit: int) -> dict[JobId, Document]:
