@@ -209,7 +209,7 @@ def test_doctor_for_scripts_and_notes_do_not_fail(fleet: Starter, store: Store, 
     findings = json.loads(said)
     assert {finding["level"] for finding in findings} == {"ok", "note"}, said
     assert code == 0
-    assert {tuple(finding) for finding in findings} == {("level", "about", "text", "todo")}
+    assert {tuple(finding) for finding in findings} == {("level", "about", "code", "text", "todo")}
 
 
 def test_dev_runs_everything_on_a_private_mongodb(start: Starter, tmp_path: Path) -> None:

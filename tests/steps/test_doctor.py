@@ -236,11 +236,11 @@ class TestWorkers:
 class TestClocks:
     def test_of_a_worker(self, ward: Ward) -> None:
         ward.worker(host="slow", clock_offset=3600.0)
-        ward.finds(PROBLEM, "the clock of slow is 1h behind the server's", "NTP")
+        ward.finds(NOTE, "the clock of slow is 1h behind the server's", "NTP")
 
     def test_of_a_recruiter(self, ward: Ward) -> None:
         ward.process("recruiter", "fast", 1, clock_offset=-90.0)
-        ward.finds(PROBLEM, "the clock of fast is 1m 30s ahead of the server's", "NTP")
+        ward.finds(NOTE, "the clock of fast is 1m 30s ahead of the server's", "NTP")
 
     def test_of_this_host(self, ward: Ward) -> None:
         class Wrong(SystemClock):
@@ -248,7 +248,7 @@ class TestClocks:
                 return datetime.now(UTC) - timedelta(hours=3) + self.offset
 
         ward.store.clock = Wrong()
-        ward.finds(PROBLEM, "the clock of this host is 3h behind", "NTP")
+        ward.finds(NOTE, "the clock of this host is 3h behind", "NTP")
 
 
 class TestJobs:
@@ -284,7 +284,8 @@ class TestJobs:
         ward.worker(slots=1)
         (held, *_) = ward.jobs(5)
         ward.store.roster.assign({"w1": [held]}, 1)
-        ward.finds(OK, "5 jobs wait or run; nothing blocks the queue")
+        ward.finds(NOTE, "4 due jobs wait for a slot: the only slot is taken", "--processes")
+        ward.finds(PROBLEM, "4 jobs are due, and the oldest has waited", late_job=-MINUTE)
 
     def test_of_a_paused_group(self, ward: Ward) -> None:
         ward.jobs(3, group="mail")
@@ -333,11 +334,12 @@ class TestJobs:
             ward.store.archived.collection.insert_one(archived_document(job, why, at, {"reason": "it is no job"}))
 
         set_aside("old", ward.now - 2 * DAY)
-        ward.says_nothing_of("set aside")
+        ward.says_nothing_of("it is no job")
         set_aside("junk", ward.now)
-        ward.finds(PROBLEM, "job 'junk' was set aside", "it is no job", "recruiter job show junk")
+        finding = ward.finds(NOTE, "it is no job", "recruiter job show junk")
+        assert finding.code == ("set-aside" if why is Why.MALFORMED else "poison-job")
         recover(ward.store, job_anew(ward.store, "junk", ward.now, None, again=False))
-        ward.says_nothing_of("set aside")
+        ward.says_nothing_of("it is no job")
 
 
 class TestSchedulers:

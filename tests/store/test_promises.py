@@ -59,7 +59,7 @@ class TestDurability:
         store.scheduled.fetch([ended.id])
         store.transactions.mark_started("w1", [ended.id], NOW)
         store.scheduled.flag_cancelled(held.id, NOW, None, None)
-        store.scheduled.count_by_lane()
+        store.scheduled.waiting_by_lane(NOW)
         store.transactions.settle("w1", OutcomeBatch({ended.id: done(ended)}, [to_retry(again)]), {})
         store.transactions.archive_unheld(OutcomeBatch({again.id: done(again)}), 1, "me")
         (seen,) = store.roster.read()

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from recruiter import FlowHandle, Recruiter
-from recruiter.doctor.findings import Finding, Level
+from recruiter.doctor.findings import Code, note, ok, problem
 from recruiter.domain.statistics import Depth
 from recruiter.domain.text import mask
 from recruiter.errors import SettingsError
@@ -131,7 +131,7 @@ def test_a_definition_names_a_page_and_a_command_that_exist(key: str) -> None:
 
 
 def test_no_problems_is_a_friendly_page(console: Consoles, monkeypatch: pytest.MonkeyPatch) -> None:
-    fine = [Finding(Level.OK, "server", "it answers", ""), Finding(Level.NOTE, "server", "one member", "use three")]
+    fine = [ok("server", "it answers"), note("server", Code.ONE_MEMBER, "one member", "use three")]
     monkeypatch.setattr(reader, "examine", lambda _store: fine)
 
     page = console().get("problems").text
@@ -142,7 +142,7 @@ def test_no_problems_is_a_friendly_page(console: Consoles, monkeypatch: pytest.M
 
 
 def test_one_problem_is_not(console: Consoles, monkeypatch: pytest.MonkeyPatch) -> None:
-    bad = [Finding(Level.PROBLEM, "jobs", "none runs", "Start one: recruiter start worker")]
+    bad = [problem("jobs", Code.NO_WORKER, "none runs", "Start one: recruiter start worker")]
     monkeypatch.setattr(reader, "examine", lambda _store: bad)
 
     page = console().get("problems").text

@@ -16,7 +16,8 @@ from rich.text import Text
 from recruiter.cli.options import PATIENCE, TargetOptions, settings_from, target_for
 from recruiter.cli.output import Output, console, say, show, write
 from recruiter.doctor import Thresholds, examine
-from recruiter.doctor.findings import Finding, Level
+from recruiter.doctor.findings import Code, Finding, Level
+from recruiter.domain.duration import to_timedelta
 from recruiter.errors import InvalidTarget, StoreError
 from recruiter.store.database import Store
 from recruiter.views.health import Role, health
@@ -27,12 +28,24 @@ _EVERY = "Name every document that cannot be read, not only the first 20 of each
 All = Annotated[bool, Parameter(name="--all", negative=(), help=_EVERY)]
 
 
-def doctor(*, all_: All = False, target: TargetOptions = TargetOptions(), output: Output = "table") -> int:
-    """Checks MongoDB, the fleet and the waiting jobs, and says what to do. Exit code 1 if there is a problem."""
+def doctor(
+    *,
+    all_: All = False,
+    late: str = "5m",
+    target: TargetOptions = TargetOptions(),
+    output: Output = "table",
+) -> int:
+    """Checks MongoDB, the fleet and the jobs, and says what to do. Exit code 1 if a person must act now.
+
+    Parameters
+    ----------
+    late
+        How long a due job may wait for a slot before it is a problem.
+    """
     settings = settings_from(target)
     store = Store(target_for(settings), patience=PATIENCE)
     try:
-        findings = examine(store, _thresholds(settings.considered_dead_after, all_))
+        findings = examine(store, _thresholds(settings.considered_dead_after, to_timedelta(late), all_))
     finally:
         store.close()
     if output == "table":
@@ -40,19 +53,20 @@ def doctor(*, all_: All = False, target: TargetOptions = TargetOptions(), output
             _print(finding)
     else:
         rows = [asdict(finding) for finding in findings]
-        show(rows, ("level", "about", "text", "todo"), output, empty="There are no findings.")
+        show(rows, ("level", "about", "code", "text", "todo"), output, empty="There are no findings.")
     return 1 if any(finding.level is Level.PROBLEM for finding in findings) else 0
 
 
-def _thresholds(silent: timedelta, all_: bool) -> Thresholds:
-    usual = Thresholds(silent=silent)
+def _thresholds(silent: timedelta, late: timedelta, all_: bool) -> Thresholds:
+    usual = Thresholds(silent=silent, late_job=late)
     return replace(usual, unreadable_told=usual.unreadable_counted) if all_ else usual
 
 
 def _print(finding: Finding) -> None:
     word, colour = _SHOWN[finding.level]
     page = console()
-    write(page, Text.assemble((word, colour), " ", _below(finding.text, 5)), soft_wrap=True)
+    code = () if finding.code is Code.OK else ((f" [{finding.code}]", "dim"),)
+    write(page, Text.assemble((word, colour), " ", _below(finding.text, 5), *code), soft_wrap=True)
     if finding.todo:
         write(page, Text(f"       → {_below(finding.todo, 9)}", style="dim"), soft_wrap=True)
 

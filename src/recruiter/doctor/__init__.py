@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from recruiter.doctor import fleet, jobs, server
-from recruiter.doctor.findings import Finding, note, problem
+from recruiter.doctor.findings import Code, Finding, note, problem
 from recruiter.doctor.findings import Thresholds as Thresholds
 from recruiter.domain.text import head
 from recruiter.errors import StoreError, StoreRefused, StoreUnreachable
@@ -51,10 +51,10 @@ def _ask(
         try:
             yield from list(check(store, facts, thresholds))
         except StoreRefused as refused:
-            yield note(about, f"a check could not run. {refused}", "All other checks ran")
+            yield note(about, Code.CHECK_FAILED, f"a check could not run. {refused}", "All other checks ran")
         except StoreUnreachable:
             raise
         except StoreError as error:  # an index is missing, or somebody has written what nobody can read
             told = " ".join(str(error).split())
             todo = "Repair missing indexes first (recruiter prepare), then run the doctor again"
-            yield problem(about, f"a check could not run. {head(told, _LONGEST)}", todo)
+            yield problem(about, Code.CHECK_FAILED, f"a check could not run. {head(told, _LONGEST)}", todo)

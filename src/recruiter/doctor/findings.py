@@ -10,9 +10,60 @@ from enum import StrEnum
 class Level(StrEnum):
     OK = "ok"
     NOTE = "note"
-    """Good to know, and perhaps meant to be so."""
+    """Good to know: it is intended, it is history, or it heals by itself."""
     PROBLEM = "problem"
-    """Something is wrong, or will be."""
+    """A person must act now. Only a problem makes the exit code 1."""
+
+
+class Code(StrEnum):
+    """What a finding is about, for scripts and alerts. The words never change; docs/how-to/monitoring.md lists them."""
+
+    OK = "ok"
+    CHECK_FAILED = "check-failed"
+    # the server
+    NO_PRIMARY = "no-primary"
+    OLD_SERVER = "old-server"
+    VULNERABLE_SERVER = "vulnerable-server"
+    MEMBER = "member"
+    ARBITER = "arbiter"
+    ONE_MEMBER = "one-member"
+    NO_MAJORITY = "no-majority"
+    JOURNAL = "journal"
+    IN_MEMORY = "in-memory"
+    SHORT_OPLOG = "short-oplog"
+    DISK = "disk"
+    # the schema
+    NOT_PREPARED = "not-prepared"
+    SCHEMA = "schema"
+    EXTRA_INDEX = "extra-index"
+    # the fleet
+    NO_LEADER = "no-leader"
+    TAKEOVERS = "takeovers"
+    NO_WORKER = "no-worker"
+    SILENT_WORKER = "silent-worker"
+    DRAINED_WORKER = "drained-worker"
+    LEAVING_WORKER = "leaving-worker"
+    NO_CLEANER = "no-cleaner"
+    CLOCK = "clock"
+    # jobs
+    LATE = "late"
+    SATURATED = "saturated"
+    LONG_JOB = "long-job"
+    NOT_SERVED = "not-served"
+    NEVER_FITS = "never-fits"
+    ZERO_LIMIT = "zero-limit"
+    PAUSED = "paused"
+    STARTS_BLOCKED = "starts-blocked"
+    POISON_JOB = "poison-job"
+    SET_ASIDE = "set-aside"
+    INBOX = "inbox"
+    # schedulers
+    BROKEN_SCHEDULER = "broken-scheduler"
+    PAUSED_SCHEDULER = "paused-scheduler"
+    LATE_SCHEDULER = "late-scheduler"
+    OVERDUE_SUCCESS = "overdue-success"
+    # documents
+    DAMAGED_DOCUMENT = "damaged-document"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +71,7 @@ class Finding:
     level: Level
     about: str
     """One word: `server`, `workers`, `jobs`, …"""
+    code: Code
     text: str
     todo: str = ""
     """What to do; empty when there is nothing."""
@@ -29,15 +81,15 @@ class Finding:
 
 
 def ok(about: str, text: str) -> Finding:
-    return Finding(Level.OK, about, text)
+    return Finding(Level.OK, about, Code.OK, text)
 
 
-def note(about: str, text: str, todo: str) -> Finding:
-    return Finding(Level.NOTE, about, text, todo)
+def note(about: str, code: Code, text: str, todo: str) -> Finding:
+    return Finding(Level.NOTE, about, code, text, todo)
 
 
-def problem(about: str, text: str, todo: str) -> Finding:
-    return Finding(Level.PROBLEM, about, text, todo)
+def problem(about: str, code: Code, text: str, todo: str) -> Finding:
+    return Finding(Level.PROBLEM, about, code, text, todo)
 
 
 @dataclass(frozen=True)
@@ -61,6 +113,10 @@ class Thresholds:
     disk_full: float = 0.9
     majority: float = 3.0
     """Seconds for a majority to confirm something."""
+    late_job: timedelta = timedelta(minutes=5)
+    """A due job may wait so long for a slot."""
+    long_job: timedelta = timedelta(hours=1)
+    """A job without a timeout may run so long."""
     counting: float = 5.0
     """Seconds for counting all jobs that wait."""
     lanes_told: int = 20

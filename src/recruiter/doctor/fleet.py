@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from recruiter.doctor.findings import Finding, Thresholds, note, ok, problem
+from recruiter.doctor.findings import Code, Finding, Thresholds, note, ok, problem
 from recruiter.domain.duration import humanize
 from recruiter.domain.text import plural, remark
 from recruiter.store.collections.leases import Lease
@@ -18,13 +18,13 @@ _START_RECRUITER = "Start one: recruiter start recruiter"
 def _leader(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
     lease, now = store.leases.read(), store.clock.now()
     if lease is None or lease.holder is None:
-        yield problem("fleet", "there is no leader: no job is assigned to any worker", _START_RECRUITER)
+        yield problem("fleet", Code.NO_LEADER, "there is no leader: no job is assigned to any worker", _START_RECRUITER)
         return
     silent = _ago(now, lease.renewed_at or now)
     who = f"the recruiter on {lease.host} (pid {lease.pid})"
     if silent > thresholds.silent:
         text = f"{who} led and was last seen {humanize(silent)} ago; no other recruiter has taken over"
-        yield problem("fleet", text, _START_RECRUITER)
+        yield problem("fleet", Code.NO_LEADER, text, _START_RECRUITER)
         return
     since = f" for {humanize(_ago(now, lease.since))}" if lease.since is not None else ""
     yield ok("fleet", f"{who} leads{since}, term {lease.term}; {_standing_by(store, lease, thresholds)}")
@@ -47,6 +47,7 @@ def _takeovers(lease: Lease, now: datetime, thresholds: Thresholds) -> Iterator[
     if len(lately) >= thresholds.takeovers:
         yield problem(
             "fleet",
+            Code.TAKEOVERS,
             f"the leader has changed {len(lately)} times in the last {humanize(thresholds.takeovers_within)}: "
             "leaders were without MongoDB, or without processor time, for longer than the lease",
             "Look at the recruiters' logs, and at the load of MongoDB and of their hosts; or raise --lease-time",
@@ -58,6 +59,7 @@ def _workers(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
     if not entries:
         yield problem(
             "fleet",
+            Code.NO_WORKER,
             "no worker is on the roster: no job runs",
             "Start one: recruiter start worker --bootstrap YOUR_APP",
         )
@@ -72,13 +74,13 @@ def _judged(entry: RosterEntry, now: datetime) -> Finding:
     if entry.is_silent(now):
         text = f"{who} was last seen {humanize(silent)} ago, and holds {plural(worker.holds, 'job')}"
         todo = "The leader or a cleaner retires it and frees its jobs. If it stays, start one of them"
-        return problem("fleet", text, todo)
+        return problem("fleet", Code.SILENT_WORKER, text, todo)
     if entry.drained is not None:
         text = f"{who} was drained by {remark(entry.drained.get('by'), entry.drained.get('reason'))}"
-        return note("fleet", text, f"Resume it: recruiter worker resume {entry.id}")
+        return note("fleet", Code.DRAINED_WORKER, text, f"Resume it: recruiter worker resume {entry.id}")
     if entry.leaving:
         jobs = plural(worker.holds, "job")
-        return note("fleet", f"{who} is stopping and finishes {jobs}", "It leaves by itself")
+        return note("fleet", Code.LEAVING_WORKER, f"{who} is stopping and finishes {jobs}", "It leaves by itself")
     offers = f"{plural(worker.slots, 'slot')} on {on}, {plural(len(worker.tasks), 'task')}"
     text = f"{who}: {offers}, seen {humanize(silent)} ago"
     return ok("fleet", text)
@@ -92,7 +94,7 @@ def _cleaner(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[F
         yield ok("fleet", f"the cleaner on {seen[0].host} (pid {seen[0].pid}) keeps the archive small")
     else:
         text = "no cleaner runs: ended jobs are never removed"
-        yield note("fleet", text, "Start one: recruiter start cleaner")
+        yield note("fleet", Code.NO_CLEANER, text, "Start one: recruiter start cleaner")
 
 
 def _clocks(store: Store, facts: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
@@ -105,7 +107,8 @@ def _clocks(store: Store, facts: ServerFacts, thresholds: Thresholds) -> Iterato
     for host, offset in wrong.items():
         which = "behind" if offset > timedelta() else "ahead of"
         text = f"the clock of {host} is {humanize(_whole(abs(offset)))} {which} the server's"
-        yield problem("fleet", text, "Set it with NTP. Jobs run on time, but times in logs and results are wrong")
+        todo = "Set it with NTP. Jobs run on time, but times in logs and results are wrong"
+        yield note("fleet", Code.CLOCK, text, todo)
     if not wrong:
         yield ok(
             "fleet",

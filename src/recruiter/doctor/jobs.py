@@ -1,19 +1,22 @@
-"""Checks of jobs: waiting jobs that cannot run, paused groups, jobs set aside, schedulers, unreadable documents."""
+"""Checks of jobs: jobs that cannot run, are late, may hang or were set aside; slots, pauses, schedulers, documents."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
-from recruiter.doctor.findings import Finding, Thresholds, note, ok, problem
+from recruiter.doctor.findings import Code, Finding, Level, Thresholds, note, ok, problem
 from recruiter.domain.duration import humanize
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE, id_told
 from recruiter.domain.planning.limits import AtLimit, Reason
-from recruiter.domain.planning.reasons import NeverFits, Unserved
+from recruiter.domain.planning.reasons import NeverFits, SlotsBusy, Unserved
 from recruiter.domain.planning.why_waiting import Circumstances
 from recruiter.domain.schedule.scheduler import Scheduler
+from recruiter.domain.state import Why
 from recruiter.domain.text import head, plural, remark
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import StoreUnreachable
@@ -22,27 +25,41 @@ from recruiter.store.database import ServerFacts, Store
 from recruiter.views.health import last_success
 
 _LONGEST_REASON = 200
+_TASKS_TOLD = 3
 
 
 def _lanes(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
-    rules = store.limits.read()
-    waiting = _waiting(store, thresholds)
-    facts = Circumstances(store.roster.read(), store.roster.held(), rules.limits, rules.starts, store.clock.now())
-    told = 0
-    for lane, count in sorted(waiting.items(), key=lambda item: str(item[0])):
-        reason = facts.why_waiting(lane) if rules.pauses(lane.group) is None else None
-        finding = _judged(lane, count, reason) if reason is not None else None
-        if finding is not None:
-            told += 1
-            if told <= thresholds.lanes_told:
-                yield finding
-    if told > thresholds.lanes_told:
-        more = f"jobs of {told - thresholds.lanes_told} more lanes cannot run either"
-        yield problem("jobs", more, "recruiter group list shows the groups")
-    if not told and not rules.paused:
-        jobs = _counted(waiting.values(), "job waits or runs", "jobs wait or run")
+    rules, now = store.limits.read(), store.clock.now()
+    waiting = _waiting(store, now, thresholds)
+    facts = Circumstances(store.roster.read(), store.roster.held(), rules.limits, rules.starts, now)
+    reasons = {lane: facts.why_waiting(lane) for lane in waiting if rules.pauses(lane.group) is None}
+    told = [
+        finding
+        for lane, reason in sorted(reasons.items(), key=lambda item: str(item[0]))
+        if reason is not None and (finding := _judged(lane, waiting[lane], reason)) is not None
+    ]
+    yield from told[: thresholds.lanes_told]
+    if len(told) > thresholds.lanes_told:
+        more = f"jobs of {len(told) - thresholds.lanes_told} more lanes cannot run either"
+        yield replace(told[-1], text=more, todo="recruiter group list shows the groups")
+    late = list(_late(reasons, waiting, now, thresholds))
+    busy = list(_saturated(store, reasons, waiting, now))
+    yield from [*late, *busy]
+    if not told and not late and not busy and not rules.paused:
+        jobs = _counted((each.jobs for each in waiting.values()), "job waits or runs", "jobs wait or run")
         yield ok("jobs", f"{jobs}; nothing blocks the queue")
     yield from _pauses(rules, waiting)
+
+
+class _Waiting(NamedTuple):
+    """The jobs of a lane. The numbers are None when counting took too long."""
+
+    jobs: int | None
+    """Those that wait, and those that run."""
+    due: int | None
+    """Those that are due and that no worker holds."""
+    since: datetime | None
+    """The time of the oldest due job that no worker holds."""
 
 
 def _counted(counts: Iterable[int | None], one: str, several: str) -> str:
@@ -50,63 +67,156 @@ def _counted(counts: Iterable[int | None], one: str, several: str) -> str:
     return f"many {several}" if None in counts else plural(sum(filter(None, counts)), one, several)
 
 
-def _waiting(store: Store, thresholds: Thresholds) -> dict[Lane, int | None]:
-    """The lanes that have jobs, whatever they are counted by, and how many; None when counting took too long."""
-    counts: Mapping[str, int | None]
+def _waiting(store: Store, now: datetime, thresholds: Thresholds) -> dict[Lane, _Waiting]:
+    """The lanes that have jobs; those that differ in the key of a limit only are one."""
+    counts: dict[str, tuple[int, int] | None]
+    held = store.roster.held()
+    running = Counter(store.scheduled.lanes_of(held).values())
     try:
-        counts = store.scheduled.count_by_lane(thresholds.counting)
+        walked = store.scheduled.waiting_by_lane(now, thresholds.counting)
+        counts = {lane: (jobs, max(0, jobs - later - running[lane])) for lane, jobs, later in walked}
     except StoreUnreachable:
         counts = dict.fromkeys(store.scheduled.lanes())
-    kinds: dict[Lane, int | None] = {}
-    for text, count in counts.items():
-        if text not in ASIDE:
-            lane = Lane.parse(text)._replace(key=None)
-            before = kinds.get(lane, 0)
-            kinds[lane] = None if before is None or count is None else before + count
+    lanes = [lane for lane in counts if lane not in ASIDE]
+    oldest = store.scheduled.oldest_due(lanes, now, held) if lanes else {}
+    kinds: dict[Lane, _Waiting] = {}
+    for text in lanes:
+        lane, (jobs, due) = Lane.parse(text)._replace(key=None), counts[text] or (None, None)
+        before = kinds.get(lane, _Waiting(0, 0, None))
+        since = min((each for each in (before.since, oldest.get(text)) if each is not None), default=None)
+        kinds[lane] = _Waiting(_sum(before.jobs, jobs), _sum(before.due, due), since)
     return kinds
 
 
-def _judged(lane: Lane, count: int | None, reason: Reason) -> Finding | None:
-    """None for what only waits its turn."""
-    jobs = f"{'jobs' if count is None else plural(count, 'job')} of task {lane.task}"
-    who = f"{jobs} in group {lane.group}"
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+def _judged(lane: Lane, waiting: _Waiting, reason: Reason) -> Finding | None:
+    """The finding about a lane whose jobs cannot start, however long they wait: a note while none of them is due."""
+    jobs = f"{'jobs' if waiting.jobs is None else plural(waiting.jobs, 'job')} of task {lane.task}"
+    who, level = f"{jobs} in group {lane.group}", Level.NOTE if waiting.since is None else Level.PROBLEM
     match reason:
         case Unserved():
             todo = reason.todo or "Resume them (recruiter worker resume WORKER), or start others"
-            return problem("jobs", f"{who} cannot run: {reason.text}", todo[:1].upper() + todo[1:])
+            text = f"{who} cannot run{'' if waiting.since else ' when the time comes'}: {reason.text}"
+            return Finding(level, "jobs", Code.NOT_SERVED, text, todo[:1].upper() + todo[1:])
         case NeverFits():
             todo = (
                 "Start a worker on a host that has it, declare what a host has (--resources), or let the jobs need less"
             )
-            return problem("jobs", f"{who} can never run: each {reason}", todo)
+            return Finding(level, "jobs", Code.NEVER_FITS, f"{who} can never run: each {reason}", todo)
         case AtLimit(held=0):
-            return note("jobs", f"{who}: none starts, {reason}", f"Allow some: recruiter limit set {reason.bucket} 1")
+            todo = f"Allow some: recruiter limit set {reason.bucket} 1"
+            return note("jobs", Code.ZERO_LIMIT, f"{who}: none starts, {reason}", todo)
         case _:
             return None
 
 
-def _pauses(rules: Rules, waiting: Mapping[Lane, int | None]) -> Iterator[Finding]:
+def _late(
+    reasons: Mapping[Lane, Reason | None], waiting: Mapping[Lane, _Waiting], now: datetime, thresholds: Thresholds
+) -> Iterator[Finding]:
+    """Jobs that could run and wait too long for their turn. Where only limits hold them back, that is intended."""
+    for limited in (False, True):
+        late = {
+            lane: since
+            for lane, reason in reasons.items()
+            if not isinstance(reason, Unserved | NeverFits) and isinstance(reason, AtLimit) is limited
+            if (since := waiting[lane].since) is not None and now - since > thresholds.late_job
+        }
+        if not late:
+            continue
+        oldest = min(late, key=lambda lane: late[lane])
+        jobs = _counted((waiting[lane].due for lane in late), "job is due", "jobs are due")
+        where = f"task {oldest.task} in group {oldest.group}"
+        text = f"{jobs}, and the oldest has waited for {humanize(_whole(now - late[oldest]))} ({where})"
+        if limited:
+            todo = "Raise the limit if they matter: recruiter limit list shows the limits"
+            yield note("jobs", Code.LATE, f"{text}: {reasons[oldest]}", todo)
+        else:
+            why = f": {reasons[oldest]}" if reasons[oldest] is not None else ""
+            todo = "Start more workers, or raise --processes. If slots are free, see the leader's log"
+            yield problem("jobs", Code.LATE, f"{text}{why}", todo)
+
+
+def _saturated(
+    store: Store, reasons: Mapping[Lane, Reason | None], waiting: Mapping[Lane, _Waiting], now: datetime
+) -> Iterator[Finding]:
+    """What holds the slots that due jobs wait for."""
+    starved = [lane for lane, reason in reasons.items() if isinstance(reason, SlotsBusy) and waiting[lane].since]
+    if not starved:
+        return
+    serving = [
+        entry for entry in store.roster.entries() if any(entry.registration.serves(str(lane)) for lane in starved)
+    ]
+    by_task: dict[str, list[datetime]] = {}
+    for run in (run for entry in serving for run in entry.running):
+        by_task.setdefault(run["task"], []).append(run["since"])
+    slots = sum(entry.registration.slots for entry in serving)
+    jobs = _counted((waiting[lane].due for lane in starved), "due job waits", "due jobs wait")
+    taken = "the only slot is" if slots == 1 else f"all {slots:,} slots are"
+    text = f"{jobs} for a slot: {taken} taken where they can run"
+    largest = sorted(by_task.items(), key=lambda item: -len(item[1]))[:_TASKS_TOLD]
+    if not largest:
+        yield note("jobs", Code.SATURATED, text, "Start more workers, or raise --processes")
+        return
+    told = [
+        f"task {task} holds {plural(len(since), 'slot')}, for up to {humanize(_whole(now - min(since)))}"
+        for task, since in largest
+    ]
+    todo = f"Start more workers, raise --processes, or keep slots free: recruiter limit set task:{largest[0][0]} NUMBER"
+    yield note("jobs", Code.SATURATED, f"{text}; {'; '.join(told)}", todo)
+
+
+def _long_jobs(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
+    """Jobs that may hang: nothing ends them."""
+    now = store.clock.now()
+    long = {
+        run["job"]: (entry.id, run["since"])
+        for entry in store.roster.entries()
+        for run in entry.running
+        if now - run["since"] > thresholds.long_job
+    }
+    endless = [job for job in store.scheduled.get_many(long).values() if job.timeout is None] if long else []
+    for job in sorted(endless, key=lambda job: long[job.id][1])[: thresholds.set_aside_told]:
+        worker, since = long[job.id]
+        lasts = humanize(_whole(now - since))
+        text = f"job {id_told(job.id)} of task {job.task} has run for {lasts} on worker {worker}, and has no timeout"
+        todo = (
+            f"See recruiter job show {job.id}. If it hangs: recruiter job cancel {job.id}; and give the task a timeout"
+        )
+        yield note("jobs", Code.LONG_JOB, text, todo)
+
+
+def _pauses(rules: Rules, waiting: Mapping[Lane, _Waiting]) -> Iterator[Finding]:
     for name, pause in sorted(rules.paused.items()):
         if name == FLEET:
-            jobs = _counted(waiting.values(), "job waits or runs", "jobs wait or run")
+            jobs = _counted((each.jobs for each in waiting.values()), "job waits or runs", "jobs wait or run")
             text = f"all starts are blocked, and {jobs}; blocked by {remark(pause.by, pause.reason, pause.at)}"
-            yield (problem if waiting else note)("jobs", text, "Allow them: recruiter group resume --all")
+            level = Level.PROBLEM if waiting else Level.NOTE
+            yield Finding(level, "jobs", Code.STARTS_BLOCKED, text, "Allow them: recruiter group resume --all")
         else:
             group = name.removeprefix("group:")
-            jobs = _counted((count for lane, count in waiting.items() if lane.group == group), "job waits", "jobs wait")
+            counts = (each.jobs for lane, each in waiting.items() if lane.group == group)
+            jobs = _counted(counts, "job waits", "jobs wait")
             text = f"group {group} is paused, and {jobs}; paused by {remark(pause.by, pause.reason)}"
-            yield note("jobs", text, f"Let them start: recruiter group resume {group}")
+            yield note("jobs", Code.PAUSED, text, f"Let them start: recruiter group resume {group}")
 
 
 def _set_aside(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
+    """They have ended: nobody waits for them, and somebody may want to know."""
     since = store.clock.now() - thresholds.set_aside
     for job in store.archived.set_aside(thresholds.set_aside_told, since):
-        why = head(job.reason or str(job.why), _LONGEST_REASON)
-        text = f"job {id_told(job.id)} was set aside at {job.archived_at:%Y-%m-%d %H:%M:%S} UTC: {why}"
-        todo = (
-            f"See recruiter job show {job.id}, correct its producer, then run it again: recruiter job recover {job.id}"
-        )
-        yield problem("jobs", text, todo)
+        at, why = f"{job.archived_at:%Y-%m-%d %H:%M:%S} UTC", head(job.reason or str(job.why), _LONGEST_REASON)
+        show = f"See recruiter job show {job.id}"
+        if job.why in (Why.CRASHED_TOO_MANY_TIMES, Why.WORKER_DIED_TOO_MANY_TIMES):
+            text = f"job {id_told(job.id)} of task {job.task} was given up at {at}: {why}"
+            todo = f"{show}. When the cause is removed, run it again: recruiter job recover {job.id}"
+            yield note("jobs", Code.POISON_JOB, text, todo)
+        else:
+            text = f"document {id_told(job.id)} was set aside at {at}: {why}"
+            todo = f"{show}. Correct the program that wrote it, and insert it again"
+            yield note("jobs", Code.SET_ASIDE, text, todo)
 
 
 def _inbox(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
@@ -114,10 +224,10 @@ def _inbox(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
     if count:
         documents = plural(count, "document of another program waits", "documents of other programs wait")
         text = f"{documents} to be adopted, or {'is' if count == 1 else 'are'} locked by its program"
-        yield note("jobs", text, "A leader adopts them within seconds. If their number grows, see its log")
+        yield note("jobs", Code.INBOX, text, "A leader adopts them within seconds. If their number grows, see its log")
 
 
-CHECKS = (_lanes, _inbox, _set_aside)
+CHECKS = (_lanes, _long_jobs, _inbox, _set_aside)
 
 
 def _schedulers(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
@@ -136,23 +246,29 @@ def _judged_scheduler(store: Store, scheduler: Scheduler, now: datetime, thresho
     who = f"scheduler {scheduler.urn}"
     if scheduler.broken:
         todo = f"Correct its policy or its job and create it again; or: recruiter scheduler remove {scheduler.urn}"
-        return problem("schedulers", f"{who} is broken and makes no jobs: {scheduler.broken}", todo)
+        return problem(
+            "schedulers", Code.BROKEN_SCHEDULER, f"{who} is broken and makes no jobs: {scheduler.broken}", todo
+        )
     if scheduler.paused:
         todo = f"Resume it: recruiter scheduler resume {scheduler.urn}"
-        return note("schedulers", f"{who} was paused by {remark(scheduler.paused.by, scheduler.paused.reason)}", todo)
+        text = f"{who} was paused by {remark(scheduler.paused.by, scheduler.paused.reason)}"
+        return note("schedulers", Code.PAUSED_SCHEDULER, text, todo)
     if scheduler.next_at is not None and now - scheduler.next_at > thresholds.late:
         late = humanize(now.replace(microsecond=0) - scheduler.next_at.replace(microsecond=0))
-        return problem(
-            "schedulers", f"{who} is {late} late", "Only a leader makes its jobs: see the finding about the leader"
-        )
+        todo = "Only a leader makes its jobs: see the finding about the leader"
+        return problem("schedulers", Code.LATE_SCHEDULER, f"{who} is {late} late", todo)
     told = scheduler.broken_promise(last_success(store, scheduler), now)
     if told is not None:
         todo = f"Look at its jobs: recruiter scheduler list, and recruiter scheduler next {scheduler.urn}"
-        return problem("schedulers", f"{who} {told}", todo)
+        return problem("schedulers", Code.OVERDUE_SUCCESS, f"{who} {told}", todo)
     return None
 
 
 SCHEDULER_CHECKS = (_schedulers,)
+
+
+def _whole(duration: timedelta) -> timedelta:
+    return timedelta(seconds=max(0, int(duration.total_seconds())))
 
 
 _TODO = {
@@ -169,6 +285,10 @@ _TODO = {
     "flows": "Its steps run, but nobody can show, pause or retry it. Correct it, or remove it in mongosh with its jobs",
     "actions": "It is not shown. MongoDB removes it after 90 days; or remove it in mongosh",
 }
+
+
+_HARMLESS = frozenset(["leases", "roster", "processes", "archived", "statistics", "creations", "actions"])
+"""Collections in which no job waits for such a document, or in which a process replaces it."""
 
 
 def _documents(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
@@ -195,18 +315,21 @@ def _documents(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator
         except StoreUnreachable as error:
             yield note(
                 "documents",
+                Code.CHECK_FAILED,
                 f"collection {store.name_of(name)} could not be checked in time ({error})",
                 "Run the doctor again",
             )
 
 
 def _told(collection: str, unreadable: Sequence[Unreadable], most: int, counted: int) -> Iterator[Finding]:
+    level = Level.NOTE if collection in _HARMLESS else Level.PROBLEM
     for document in unreadable[:most]:
-        yield problem("documents", str(document), _TODO[collection])
+        yield Finding(level, "documents", Code.DAMAGED_DOCUMENT, str(document), _TODO[collection])
     if len(unreadable) > most:
         least = "at least " if len(unreadable) >= counted else ""
         more = f"{least}{len(unreadable) - most:,} more documents of {unreadable[0].collection} cannot be read"
-        yield problem("documents", more, "recruiter doctor --all names each of them")
+        todo = "recruiter doctor --all names each of them"
+        yield Finding(level, "documents", Code.DAMAGED_DOCUMENT, more, todo)
 
 
 DOCUMENT_CHECKS = (_documents,)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from recruiter.doctor.findings import Finding, Level, Thresholds, note, ok, problem
+from recruiter.doctor.findings import Code, Finding, Level, Thresholds, note, ok, problem
 from recruiter.domain.duration import brief, humanize
 from recruiter.errors import StoreError, StoreUnreachable
 from recruiter.store.database import ServerFacts, Store
@@ -31,7 +31,12 @@ def judge_version(version: str, address: str) -> Iterator[Finding]:
     if parsed is None:
         return
     if parsed < OLDEST:
-        yield problem("server", f"MongoDB {version} is older than Recruiter supports", "Upgrade to 6.0 or newer")
+        yield problem(
+            "server",
+            Code.OLD_SERVER,
+            f"MongoDB {version} is older than Recruiter supports",
+            "Upgrade to 6.0 or newer",
+        )
     vulnerabilities = vulnerabilities_in(parsed)
     if vulnerabilities:
         told = "; ".join(f"{each.told} ({each.cve}, fixed in {each.fixed_in(parsed)})" for each in vulnerabilities)
@@ -41,7 +46,7 @@ def judge_version(version: str, address: str) -> Iterator[Finding]:
         todo = f"Upgrade to {safe_version(parsed)} or newer"
         # Nobody else reaches a set whose members know each other by a loopback address.
         here = address.startswith(_LOOPBACK)
-        yield Finding(Level.NOTE if here else Level.PROBLEM, "server", text, todo)
+        yield Finding(Level.NOTE if here else Level.PROBLEM, "server", Code.VULNERABLE_SERVER, text, todo)
 
 
 def without_primary(store: Store, unreachable: StoreUnreachable) -> Iterator[Finding]:
@@ -52,7 +57,9 @@ def without_primary(store: Store, unreachable: StoreUnreachable) -> Iterator[Fin
         raise unreachable from None
     up = sum(member.healthy for member in members)
     text = f"the replica set has no primary: no job starts, none is accepted ({up} of {len(members)} members are up)"
-    yield problem("server", text, "Start the members that are down; a primary needs a majority of them")
+    yield problem(
+        "server", Code.NO_PRIMARY, text, "Start the members that are down; a primary needs a majority of them"
+    )
     yield from judge_members(members, Thresholds())
 
 
@@ -72,6 +79,7 @@ def judge_members(members: Sequence[Member], thresholds: Thresholds) -> Iterator
     if arbiters:
         yield note(
             "server",
+            Code.ARBITER,
             f"{', '.join(arbiters)} is an arbiter: it votes and keeps no data, so with one other member down nothing "
             "can be written to a majority, and jobs stop",
             "A third member with data is better",
@@ -79,6 +87,7 @@ def judge_members(members: Sequence[Member], thresholds: Thresholds) -> Iterator
     if len(members) == 1:
         yield note(
             "server",
+            Code.ONE_MEMBER,
             "the replica set has one member: jobs survive its crash, but not the loss of its disk; while it is "
             "down, all jobs wait",
             "For production use three",
@@ -91,12 +100,21 @@ def _judge_member(member: Member, thresholds: Thresholds) -> Finding | None:
     who = f"member {member.name} of the replica set"
     if not member.healthy:
         told = f" ({member.told})" if member.told else ""
-        return problem("server", f"{who} is down{told}", "Start it, or take it out of the set: rs.remove()")
+        return problem(
+            "server", Code.MEMBER, f"{who} is down{told}", "Start it, or take it out of the set: rs.remove()"
+        )
     if member.state not in _WORKING:
-        return note("server", f"{who} is {member.state}", "Wait until it is SECONDARY; its log says how far it is")
+        return note(
+            "server",
+            Code.MEMBER,
+            f"{who} is {member.state}",
+            "Wait until it is SECONDARY; its log says how far it is",
+        )
     if member.behind is not None and member.behind > thresholds.behind:
         text = f"{who} is {humanize(member.behind)} behind the primary"
-        return problem("server", text, "Look at its disk and network: writes to a majority may wait for it")
+        return problem(
+            "server", Code.MEMBER, text, "Look at its disk and network: writes to a majority may wait for it"
+        )
     return None
 
 
@@ -106,6 +124,7 @@ def _majority(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[
     else:
         yield problem(
             "server",
+            Code.NO_MAJORITY,
             f"no majority of the members confirms writes within {brief(thresholds.majority)}: "
             "no job is accepted or ended",
             "Start the members with data that are down, or relieve the slow ones",
@@ -116,6 +135,7 @@ def _journal(store: Store, facts: ServerFacts, _: Thresholds) -> Iterator[Findin
     if facts.replica_set is not None and not store.server.journal_by_default():
         yield note(
             "server",
+            Code.JOURNAL,
             "writeConcernMajorityJournalDefault is false: other programs may lose writes that a majority has confirmed "
             "(Recruiter's own writes ask for the journal)",
             "Set it to true with rs.reconfig(), unless you know why not",
@@ -130,7 +150,10 @@ def _oplog(store: Store, facts: ServerFacts, thresholds: Thresholds) -> Iterator
 def judge_oplog(oplog: Oplog, thresholds: Thresholds) -> Iterator[Finding]:
     if not oplog.persistent:
         yield problem(
-            "server", "the storage engine keeps data in memory only: a restart loses all jobs", "Use wiredTiger"
+            "server",
+            Code.IN_MEMORY,
+            "the storage engine keeps data in memory only: a restart loses all jobs",
+            "Use wiredTiger",
         )
     window = humanize(oplog.window)
     if not oplog.rolls or oplog.window >= thresholds.short_oplog:
@@ -142,7 +165,7 @@ def judge_oplog(oplog: Oplog, thresholds: Thresholds) -> Iterator[Finding]:
         "streams that fall behind break (Recruiter's go on, a little later)"
     )
     todo = 'Make it larger: db.adminCommand({replSetResizeOplog: 1, size: 16384}), or with "minRetentionHours"'
-    yield Finding(level, "server", text, todo)
+    yield Finding(level, "server", Code.SHORT_OPLOG, text, todo)
 
 
 def _disk(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
@@ -159,7 +182,7 @@ def judge_disk(disk: Disk, thresholds: Thresholds) -> Finding:
         return ok("server", text)
     level = Level.PROBLEM if share >= thresholds.disk_full else Level.NOTE
     todo = "A full disk stops MongoDB. Use a larger disk, or keep ended jobs for a shorter time (--clean-after)"
-    return Finding(level, "server", text, todo)
+    return Finding(level, "server", Code.DISK, text, todo)
 
 
 CHECKS = (_version, _members, _majority, _journal, _oplog, _disk)
@@ -218,6 +241,7 @@ def safe_version(version: Version) -> str:
 
 NOBODY = problem(
     "schema",
+    Code.NOT_PREPARED,
     "this database has no collections of Recruiter: no process has run on it yet",
     "Start them: recruiter start all --bootstrap YOUR_APP",
 )
@@ -237,18 +261,20 @@ def _schema(store: Store, _facts: ServerFacts, _thresholds: Thresholds) -> Itera
 def _judged_difference(difference: Difference) -> Finding:
     match difference.kind:
         case Kind.NO_COLLECTION | Kind.NO_INDEX:
-            return problem("schema", f"{difference} is missing", "Make it: recruiter prepare")
+            return problem("schema", Code.SCHEMA, f"{difference} is missing", "Make it: recruiter prepare")
         case Kind.OTHER_INDEX:
             drop = f'db.{difference.collection}.dropIndex("{difference.index}")'
             text = f"{difference} is not what this version of Recruiter needs"
-            return problem("schema", text, f"Drop it in mongosh with {drop}, then create it again: recruiter prepare")
+            return problem(
+                "schema", Code.SCHEMA, text, f"Drop it in mongosh with {drop}, then create it again: recruiter prepare"
+            )
         case Kind.OTHER_VALIDATOR:
             text = f"{difference} is of another version of Recruiter: it may accept documents that this one cannot read"
             todo = "Set it: recruiter prepare. If it comes back, processes of another version run beside this one"
-            return problem("schema", text, todo)
+            return problem("schema", Code.SCHEMA, text, todo)
         case Kind.EXTRA_INDEX:
             text = f"{difference} is not Recruiter's: it costs a little with every job"
-            return note("schema", text, "Drop it if nobody needs it")
+            return note("schema", Code.EXTRA_INDEX, text, "Drop it if nobody needs it")
 
 
 SCHEMA_CHECKS = (_schema,)

@@ -425,7 +425,9 @@ class Reader:
         store, now = self._store, self._store.clock.now()
         known = self._findings.get_within("all", self._examine, patience)
         findings = known or []
-        told = [schemas.Problem(Level(each.level.value), each.about, each.text, each.todo) for each in findings]
+        told = [
+            schemas.Problem(Level(each.level.value), each.about, each.code, each.text, each.todo) for each in findings
+        ]
         urgent = [each for level in (Level.PROBLEM, Level.NOTE) for each in told if each.level is level]
         return schemas.Problems(
             at=now,

@@ -492,6 +492,8 @@ class Schedules:
 class Problem:
     level: Level
     about: str
+    code: str
+    """A word that never changes, for scripts."""
     text: str
     todo: str
 

@@ -734,23 +734,15 @@ class Scheduled:
         return list(parsed(NAME, rows, _counted))
 
     @store_call
-    def count_by_lane(self, within: float = 0.0) -> dict[str, int]:
-        """How many jobs each lane has; walks the index, for reports only. With `within`, raises StoreUnreachable if it
-        takes longer than so many seconds."""
-        rows = self._raw.aggregate(
-            [{"$match": _HAS_LANE}, {"$group": {"_id": "$lane", "jobs": {"$sum": 1}}}, {"$set": {"_id": _SHORT_LANE}}],
-            hint=DUE,
-            maxTimeMS=int(within * 1000),
-        )
-        return dict(parsed(NAME, rows, lambda row: (text(row, "_id"), row["jobs"])))
-
-    @store_call
-    def waiting_by_lane(self, at: datetime) -> Parsed[tuple[str, int, int]]:
-        """Each lane that has jobs, how many, and how many of them are not due by then. Walks the index."""
+    def waiting_by_lane(self, at: datetime, within: float = 0.0) -> Parsed[tuple[str, int, int]]:
+        """Each lane that has jobs, how many, and how many of them are not due by then. Walks the index. With `within`,
+        raises StoreUnreachable if it takes longer than so many seconds."""
         later = {"$sum": {"$cond": [{"$gt": ["$scheduled_at", at]}, 1, 0]}}
         counts = {"_id": "$lane", "jobs": {"$sum": 1}, "later": later}
         rows = self._raw.aggregate(
-            [{"$match": _HAS_LANE}, {"$group": counts}, {"$set": {"_id": _SHORT_LANE}}], hint=DUE
+            [{"$match": _HAS_LANE}, {"$group": counts}, {"$set": {"_id": _SHORT_LANE}}],
+            hint=DUE,
+            maxTimeMS=int(within * 1000),
         )
         return parsed(NAME, rows, lambda row: (text(row, "_id", longest=LONGEST_LANE), row["jobs"], row["later"]))
 
