@@ -455,7 +455,9 @@ class Recruiter(Producer):
     # -- the connection ------------------------------------------------------------------------------------------
 
     def listen(self, listener: Listener) -> Listener:
-        """A decorator: calls this with every event of this process (see `recruiter.events`)."""
+        """A decorator: calls this with every event of the jobs that this process runs: `job.started`, `job.ended`,
+        `job.failed`, `job.failure.last`, `job.snoozed`. Events of recruiters, workers and cleaners are in their
+        logs."""
         return self.events.listen(listener)
 
     def instrument(self, instrument: Instrument) -> None:

@@ -115,6 +115,9 @@ def run(arguments: Sequence[str]) -> None:
     write_anything()
     debug = "--debug" in arguments or os.environ.get("RECRUITER_LOG_LEVEL") == "debug"
     arguments = [argument for argument in arguments if argument != "--debug"]
+    if (command := _command_for(arguments)) is not None:
+        say(f"recruiter: the command is `{command}`", stderr=True)
+        sys.exit(2)
     try:
         said = console(stderr=True)
         sys.exit(app(arguments, exit_on_error=False, error_console=said, result_action=_AS_EXIT_CODE))
@@ -131,6 +134,16 @@ def run(arguments: Sequence[str]) -> None:
     except Exception as error:  # the last resort: nobody is shown a traceback without asking for it
         _unexpected(error, debug)
         sys.exit(1)
+
+
+def _command_for(arguments: Sequence[str]) -> str | None:
+    """The command to type for one of Recruiter for PHP: `start:worker`, `bko:analytics`, `help start:worker`."""
+    first, second = [*arguments, "", ""][:2]
+    if first == "help" or ":" in first:
+        words = (second if first == "help" else first).removeprefix("bko:").split(":")
+        if words[0] in COMMANDS or words == [""]:
+            return " ".join(["recruiter", *filter(None, words), *(["--help"] if first == "help" else [])])
+    return None
 
 
 def _unexpected(error: Exception, debug: bool) -> None:

@@ -206,7 +206,7 @@ def _failures_logged(name: str, settings: Settings) -> Iterator[None]:
 
 
 def _log_options(name: str, settings: Settings) -> LogOptions:
-    return LogOptions(settings.log_level, settings.log_format, name, settings.log_config)
+    return LogOptions(settings.log_level, settings.log_format, name, settings.log_config, settings.bootstrap)
 
 
 def _facade(application: Application, settings: Settings) -> Recruiter:

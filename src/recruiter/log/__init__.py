@@ -45,6 +45,8 @@ class LogOptions:
     program: str = ""
     config: str | None = None
     """A file for `logging.config.dictConfig`, in TOML or JSON, instead of level and format."""
+    bootstrap: str | None = None
+    """The application: classes that the file names may be next to it."""
 
 
 def log_events(program: str) -> Callable[[Event], None]:
@@ -83,7 +85,7 @@ def _configure(options: LogOptions, stream: TextIO) -> bool:
     """Returns whether the handler is ours."""
     root = logging.getLogger()
     if options.config is not None:
-        _configure_from(options.config)
+        _configure_from(options.config, options.bootstrap)
         return False
     if logging.getLogger(LOGGER).level == logging.NOTSET:
         logging.getLogger(LOGGER).setLevel(options.level.upper())
@@ -102,10 +104,19 @@ def _configure(options: LogOptions, stream: TextIO) -> bool:
     return True
 
 
-def _configure_from(file: str) -> None:
+def _configure_from(file: str, bootstrap: str | None) -> None:
+    """Classes that it names are looked for in the folders of the application and of the file, as in `--bootstrap`."""
+    application = Path(bootstrap).parent if bootstrap is not None and bootstrap.endswith(".py") else Path.cwd()
+    for folder in (Path(file).resolve().parent, application.resolve()):
+        if str(folder) not in sys.path:
+            sys.path.insert(0, str(folder))
     try:
         text = Path(file).read_text()
         config = tomllib.loads(text) if file.endswith(".toml") else json.loads(text)
         import_module("logging.config").dictConfig({"version": 1, "disable_existing_loggers": False, **config})
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise SettingsError(f"the log cannot be configured from {file!r} (log_config): {error}") from None
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        why = f"{error}: {type(cause).__name__}: {cause}" if cause is not error else str(error)
+        raise SettingsError(f"the log cannot be configured from {file!r} (log_config): {why}") from None

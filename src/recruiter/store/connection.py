@@ -45,6 +45,7 @@ from recruiter.store.codec import Document
 
 DEFAULT_DATABASE = "recruiter"
 _WORD = re.compile(r"\w+")
+_HOST_OF_ONE_WORD = re.compile(r"mongodb://([A-Za-z][\w-]*)")
 _EXAMPLES = "write 127.0.0.1:27017, host/database, mongodb://… or mongodb+srv://…"
 
 
@@ -224,6 +225,8 @@ def unreached(client: MongoClient[Document], target: Target, error: StoreUnreach
         return StoreUnreachable(_NO_PRIMARY.format(target=target))
     why = str(error).partition(": ")[2] or str(error)
     advice = next(advice for symptom, advice in _ADVICE if symptom in why)
+    if (word := _HOST_OF_ONE_WORD.fullmatch(target.uri)) and word[1] != "localhost":
+        advice += f". For a database called {word[1]!r}: 127.0.0.1:27017/{word[1]}"
     return StoreUnreachable(f"MongoDB at {target} does not answer ({why}): {advice}")
 
 

@@ -27,6 +27,7 @@ BELIEVED_TERM: Final = 2**52
 HIGHEST_TERM: Final = BELIEVED_TERM + 2**32
 """The highest term that can be read anywhere: a leader that has gone above a believed one can still take new terms."""
 LONGEST_TEXT: Final = 10_000
+_FOR_SEVERAL = "; for several jobs: recruiter.jobs.cancel(ids=[…]), and likewise list, recover and remove"
 LONGEST_ID: Final = 1_000
 """Characters of a text that is the id of a job: the ids of thousands of jobs stand in one roster document."""
 
@@ -50,7 +51,7 @@ def check_id(id: object) -> JobId:
     if not is_job_id(id) or (isinstance(id, str) and not is_unicode(id)):
         raise InvalidJob(
             "a job id is an ObjectId, a text of up to 1,000 characters, an integer of 64 bits or a UUID, "
-            f"not {shown(id)}"
+            f"not {shown(id)}{_FOR_SEVERAL if isinstance(id, list | tuple | set | frozenset) else ''}"
         )
     return id
 
