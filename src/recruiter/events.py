@@ -1,6 +1,6 @@
 """Events: what happens in a process. Code emits events; one listener writes the log, others are the user's.
 
-Process events: `process.started`, `process.failed`, `process.stopping`, `fleet.member_ended`,
+Process events: `process.started`, `process.answers_probes`, `process.failed`, `process.stopping`, `fleet.member_ended`,
 `leader.elected`, `leader.stept_back`, `recruiter.standing_by`,
 `cleaner.at_work`, `worker.joined`, `worker.no_application`, `worker.finishing`, `worker.left`, `worker.lost`,
 `worker.retired`, `worker.unreadable`,

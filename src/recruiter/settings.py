@@ -120,6 +120,8 @@ class Settings(TargetSettings):
     log_level: LogLevel = "info"
     log_format: LogFormat = "text"
     log_config: str | None = None
+    health_port: int | None = Field(default=None, ge=0, le=65535)
+    health_host: str = "0.0.0.0"
     lease_time: Duration = timedelta(seconds=5)
     considered_dead_after: Duration = timedelta(seconds=15)
     heartbeat: Duration = timedelta(seconds=1)

@@ -1,11 +1,7 @@
-"""`recruiter doctor`, `recruiter health` and `recruiter prepare`: check the fleet, and create what the database needs.
-
-`health` is an answer for probes: quick, and no application is loaded.
-"""
+"""`recruiter doctor` and `recruiter prepare`: check the fleet, and create what the database needs."""
 
 from __future__ import annotations
 
-import socket
 from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Annotated
@@ -18,9 +14,7 @@ from recruiter.cli.output import Output, console, say, show, write
 from recruiter.doctor import Thresholds, examine
 from recruiter.doctor.findings import Code, Finding, Level
 from recruiter.domain.duration import to_timedelta
-from recruiter.errors import InvalidTarget, StoreError
 from recruiter.store.database import Store
-from recruiter.views.health import Role, health
 
 _SHOWN = {Level.OK: ("ok  ", "green"), Level.NOTE: ("note", "yellow"), Level.PROBLEM: ("look", "bold red")}
 
@@ -87,57 +81,3 @@ def prepare(*, target: TargetOptions = TargetOptions()) -> None:
         say(f"database {store.target.database} {'is' if made else 'was'} prepared")
     finally:
         store.close()
-
-
-_PATIENCE = 2.0
-"""Seconds to wait for MongoDB: a probe that is late has failed."""
-
-
-def health_(
-    *,
-    role: Annotated[list[Role] | None, Parameter(negative=())] = None,
-    host: str | None = None,
-    pid: int | None = None,
-    live: bool = False,
-    considered_dead_after: str | None = None,
-    target: TargetOptions = TargetOptions(),
-) -> int:
-    """Checks that MongoDB accepts writes and that processes of this host are alive. Exit code 0, 1, or 4 without
-    MongoDB.
-
-    Parameters
-    ----------
-    role
-        Also check for a live process of this role; may be repeated.
-    host
-        The host of the processes (default: this host).
-    pid
-        Only the process with this id.
-    live
-        For liveness probes: exit code 0 also when MongoDB does not answer, or cannot be used.
-    considered_dead_after
-        How long a recruiter or a cleaner may be silent (default 15s). A worker declares its own time.
-    """
-    settings = settings_from(target, _HealthOptions(host, considered_dead_after))
-    store = Store(target_for(settings), patience=_PATIENCE)
-    try:
-        facts = store.check()
-        here = settings.host or socket.gethostname()
-        answers = [health(store, each, here, pid, settings.considered_dead_after) for each in role or ()]
-    except StoreError as error:
-        if not live or isinstance(error, InvalidTarget):
-            raise
-        say(f"{error}. The state of the process is unknown, so it is taken to be alive", stderr=True)
-        return 0
-    finally:
-        store.close()
-    say(f"MongoDB {facts.version} at {facts.address} accepts writes")
-    for answer in answers:
-        say(answer.text, stderr=not answer.well)
-    return 0 if all(answer.well for answer in answers) else 1
-
-
-class _HealthOptions:
-    def __init__(self, host: str | None, considered_dead_after: str | None) -> None:
-        self.host = host
-        self.considered_dead_after = considered_dead_after

@@ -64,9 +64,10 @@ COMMANDS: Final = {
         "Checks MongoDB, the fleet and the waiting jobs, and says what to do. Exit code 1 if there is a problem.",
     ),
     "health": (
-        "doctor:health_",
+        "health:health_",
         "Checks that MongoDB accepts writes and that processes of this host are alive. Exit code 0, 1, or 4 "
-        "without MongoDB.",
+        "without MongoDB. With a health port and without a role, it asks the process on that port instead, which costs "
+        "little.",
     ),
     "init": ("dev:init", "Writes a small project that works: an application, its test, and files to deploy it."),
     "shell": (

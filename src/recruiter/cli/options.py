@@ -9,19 +9,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
-from recruiter.app import Recruiter
-from recruiter.application import Application, load_application
 from recruiter.cli.output import say
 from recruiter.domain.duration import to_timedelta
 from recruiter.domain.search.filter import FILTER_WORDS, FilterWord, JobFilter, filter_from_words
 from recruiter.errors import InvalidDuration, InvalidFilter, SettingsError
+from recruiter.first_use import ImportedOnUse
 from recruiter.settings import CONFIG_VARIABLE, LogFormat, LogLevel, Settings
 from recruiter.store.connection import Target
+
+if TYPE_CHECKING:
+    from recruiter import app, application
+    from recruiter.app import Recruiter
+    from recruiter.application import Application
+else:
+    app, application = ImportedOnUse("recruiter.app"), ImportedOnUse("recruiter.application")
 
 Flag = Annotated[bool, Parameter(negative=())]
 Yes = Annotated[bool, Parameter(negative=(), help="Do not ask for confirmation.")]
@@ -87,6 +93,17 @@ class CommonOptions(ApplicationOptions):
     "Lines for people (text, default) or for machines (json)."
     log_config: str | None = None
     "A file for Python's `logging.config.dictConfig`, in TOML or JSON, instead of --log-level and --log-format."
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class HealthOptions:
+    """Of one process."""
+
+    health_port: Port | None = None
+    "Answer probes over HTTP on this port: /live and /ready; 0 for any free port (default: none)."
+    health_host: str | None = None
+    "The address to listen on for probes (default 0.0.0.0)."
 
 
 @Parameter(name="*")
@@ -164,7 +181,7 @@ class CleanerOptions:
 def recruiter_on(target: TargetOptions) -> Iterator[Recruiter]:
     """A Recruiter on the database that the options name, for commands that look and control."""
     settings = settings_from(target)
-    with Recruiter(settings.target, prefix=settings.prefix) as recruiter:
+    with app.Recruiter(settings.target, prefix=settings.prefix) as recruiter:
         recruiter.patience = PATIENCE
         recruiter.prepares = False
         yield recruiter
@@ -174,11 +191,11 @@ def recruiter_on(target: TargetOptions) -> Iterator[Recruiter]:
 def application_recruiter(options: ApplicationOptions) -> Iterator[Recruiter]:
     """A Recruiter on the database of the options or of the application, with the application's tasks and schedules."""
     settings = settings_from(options)
-    application = load_application(settings.bootstrap)
-    target = target_for(settings, application.target)
-    with Recruiter(target.uri, prefix=target.prefix) as recruiter:
-        recruiter.registry = application.registry
-        recruiter.schedules.merge(application.schedules)
+    loaded = application.load_application(settings.bootstrap)
+    target = target_for(settings, loaded.target)
+    with app.Recruiter(target.uri, prefix=target.prefix) as recruiter:
+        recruiter.registry = loaded.registry
+        recruiter.schedules.merge(loaded.schedules)
         yield recruiter
 
 

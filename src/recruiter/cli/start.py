@@ -19,12 +19,13 @@ from recruiter.cli import options as given
 from recruiter.cli.options import PATIENCE, point, settings_from, target_for
 from recruiter.cli.output import exit_code
 from recruiter.domain.text import said_by
-from recruiter.errors import RecruiterError, StoreUnreachable
+from recruiter.errors import RecruiterError, SettingsError, StoreUnreachable
 from recruiter.events import Event, Events
 from recruiter.log import LogOptions, configure, log_events
 from recruiter.processes.child.process_group import die_with_parent
 from recruiter.processes.cleaner import CleanerProcess
 from recruiter.processes.fleet import PARENT_VARIABLE, Fleet
+from recruiter.processes.health_port import HealthPort
 from recruiter.processes.loop import Presence, Stop
 from recruiter.processes.recruiter import RecruiterProcess
 from recruiter.processes.systemd import ServiceManager
@@ -45,11 +46,11 @@ def start_recruiter(
     *,
     common: given.CommonOptions = given.CommonOptions(),
     own: given.RecruiterOptions = given.RecruiterOptions(),
+    probes: given.HealthOptions = given.HealthOptions(),
 ) -> None:
     """Assigns jobs to workers. Any number may run; one of them leads."""
-    settings = settings_from(common, own)
-    with _failures_logged("recruiter", settings):
-        manager = ServiceManager.of(os.environ)
+    settings = settings_from(common, own, probes)
+    with _failures_logged("recruiter", settings), _service_manager("recruiter", settings) as manager:
         application = load_application(settings.bootstrap)
         facade = _facade(application, settings)
         with _Process("recruiter", settings, application.target, manager) as process:
@@ -73,11 +74,11 @@ def start_worker(
     common: given.CommonOptions = given.CommonOptions(),
     own: given.WorkerOptions = given.WorkerOptions(),
     death: given.WorkerDeathOptions = given.WorkerDeathOptions(),
+    probes: given.HealthOptions = given.HealthOptions(),
 ) -> None:
     """Runs jobs, in child processes that have the application loaded."""
-    settings = settings_from(common, own, death)
-    with _failures_logged("worker", settings):
-        manager = ServiceManager.of(os.environ)
+    settings = settings_from(common, own, death, probes)
+    with _failures_logged("worker", settings), _service_manager("worker", settings) as manager:
         # The supervisor runs no user code, so the application is not loaded here: a child is asked.
         start_resource_tracker()
         fork_server = ForkServer.open(settings.bootstrap, _log_options("worker", settings))
@@ -96,12 +97,14 @@ def start_worker(
 
 @app.command(name="cleaner")
 def start_cleaner(
-    *, common: given.CommonOptions = given.CommonOptions(), own: given.CleanerOptions = given.CleanerOptions()
+    *,
+    common: given.CommonOptions = given.CommonOptions(),
+    own: given.CleanerOptions = given.CleanerOptions(),
+    probes: given.HealthOptions = given.HealthOptions(),
 ) -> None:
     """Removes old ended jobs, counts waiting jobs when there are very many, and retires dead workers."""
-    settings = settings_from(common, own)
-    with _failures_logged("cleaner", settings):
-        manager = ServiceManager.of(os.environ)
+    settings = settings_from(common, own, probes)
+    with _failures_logged("cleaner", settings), _service_manager("cleaner", settings) as manager:
         application = load_application(settings.bootstrap)
         with _Process("cleaner", settings, application.target, manager) as process:
             CleanerProcess(
@@ -137,6 +140,11 @@ def run_fleet(
     each_round: Callable[[Fleet], None] = lambda _fleet: None,
 ) -> int:
     """The three processes as children, told everything through the environment."""
+    if settings.health_port is not None:
+        raise SettingsError(
+            "a health port is for one process, and cannot be shared by three. Unset RECRUITER_HEALTH_PORT, or start "
+            "the recruiter, the worker and the cleaner one by one"
+        )
     configure(_log_options("fleet", settings))
     events = Events()
     events.listen(log_events("fleet"))
@@ -155,6 +163,7 @@ class _Process:
         self.events = Events()
         self.events.listen(log_events(name))
         self.events.listen(manager.hear)
+        self._manager = manager
         self._settings = settings
         self.stop = Stop()
         self._name = name
@@ -166,6 +175,9 @@ class _Process:
             die_with_parent(signal.SIGTERM, int(parent))
         self.stop.listen_to_signals()
         self.stop.when_asked(lambda: self.events.emit("process.stopping"))
+        if self._manager.health_port is not None:
+            host, port = self._manager.health_port.address
+            self.events.emit("process.answers_probes", host=host, port=port)
         self._reach_store()
         self.store.require_rights()
         self.store.prepare()
@@ -190,6 +202,19 @@ class _Process:
     def presence(self, role: Literal["recruiter", "cleaner"]) -> Presence:
         every = min(5.0, self._settings.considered_dead_after.total_seconds() / 3)
         return Presence(self.store, role, self._settings.host, every)
+
+
+@contextmanager
+def _service_manager(name: str, settings: Settings) -> Iterator[ServiceManager]:
+    """The one that has started this process; and the health port, open before the application is loaded."""
+    manager = ServiceManager.of(os.environ)
+    if settings.health_port is not None:
+        manager.health_port = HealthPort(manager.health, name, settings.health_host, settings.health_port)
+    try:
+        yield manager
+    finally:
+        if manager.health_port is not None:
+            manager.health_port.close()
 
 
 @contextmanager

@@ -169,6 +169,7 @@ def _text(value: Any) -> str:
 
 SENTENCES: dict[str, tuple[int, str]] = {
     "process.started": (logging.INFO, "{program} started on {target}"),
+    "process.answers_probes": (logging.INFO, "answers probes on {host} port {port}: /live and /ready"),
     "process.stopping": (logging.INFO, "asked to stop"),
     "process.failed": (logging.ERROR, "{error}"),
     "fleet.member_ended": (

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from recruiter.events import Event
 from recruiter.log.lines import filled
+from recruiter.processes.health_port import HealthPort, ProcessHealth
 
 SOCKET_VARIABLE, WATCHDOG_VARIABLE = "NOTIFY_SOCKET", "WATCHDOG_USEC"
 _WATCHDOG_PID = "WATCHDOG_PID"
@@ -53,6 +54,9 @@ class ServiceManager:
         self._next_sign = time.monotonic() if math.isfinite(self.every) else math.inf
         self._ready = False
         self._status = ""
+        self.health = ProcessHealth()
+        """The same facts for probes."""
+        self.health_port: HealthPort | None = None
 
     @classmethod
     def of(cls, environment: MutableMapping[str, str]) -> ServiceManager:
@@ -67,6 +71,7 @@ class ServiceManager:
         return self._address is not None
 
     def hear(self, event: Event) -> None:
+        self.health.hear(event)
         if event.name in _AT_WORK:
             self._status = filled(_AT_WORK[event.name], event.fields)
             self.at_work(self._status)
@@ -89,6 +94,7 @@ class ServiceManager:
 
     def alive(self) -> None:
         """To be called whenever the main loop has come round."""
+        self.health.turned()
         now = time.monotonic()
         if now >= self._next_sign:
             self._next_sign = now + self.every / 2
