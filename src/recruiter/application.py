@@ -65,6 +65,7 @@ def load_application(bootstrap: str | None) -> Application:
     try:
         registry = Registry.merged(owner.registry for owner in owners)
         for owner in owners:
+            owner.default_patience = None  # a process of ours may wait longer than a web request
             policies.merge(owner.policies)
             schedules.merge(owner.schedules)
     except (TaskExists, InvalidName) as error:

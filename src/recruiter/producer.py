@@ -49,6 +49,8 @@ else:  # with the first job: what an application waits for when it starts is sho
     find = ImportedOnUse("recruiter.views.find")
 
 PATIENCE = 30.0
+WEB_PATIENCE_SECONDS = 5.0
+"""In a web process, where a user waits for the response."""
 _ON_THIS_CONNECTION = ("store", "_enqueuer", "_executor", "_inline", "_configured_patience")
 
 
@@ -362,7 +364,9 @@ class Producer(RegistryOwner):
     @property
     def _patience(self) -> float | None:
         """How long to wait for MongoDB, if anybody has said so."""
-        return self._configured_patience if self.patience is None else self.patience
+        if self.patience is not None:
+            return self.patience
+        return self.default_patience if self._configured_patience is None else self._configured_patience
 
     @cached_property
     def _configured_patience(self) -> float | None:

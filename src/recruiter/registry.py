@@ -312,6 +312,8 @@ class RegistryOwner:
         self.events = Events()
         self.instruments = Instruments(self.events)
         self.hooks: dict[str, list[Callable[[Any], Any]]] = {BECAME_MASTER: [], STEPT_BACK: []}
+        # Seconds to wait for MongoDB where neither the user nor the settings say it; None for the usual time.
+        self.default_patience: float | None = None
         self.number = next(_numbers)
         """In the order in which they were made."""
         RegistryOwner.alive.add(self)

@@ -24,6 +24,7 @@ from recruiter.app import Recruiter
 from recruiter.async_face import in_a_thread
 from recruiter.domain.duration import DurationLike
 from recruiter.errors import RecruiterError, StoreError
+from recruiter.producer import WEB_PATIENCE_SECONDS
 from recruiter.store.connection import answered_within
 from recruiter.store.in_session import is_async
 
@@ -42,10 +43,13 @@ def lifespan(recruiter: Recruiter, own: Lifespan | None = None) -> Lifespan:
 
     The application does not start if MongoDB cannot be used; the error says why. `own` is a lifespan of yours, which
     runs inside this one. What it yields stays in `request.state`, beside `request.state.recruiter`.
+
+    When MongoDB has not answered for five seconds, calls raise StoreUnreachable, unless `server_timeout` says otherwise.
     """
 
     @asynccontextmanager
     async def opened(app: Any) -> AsyncIterator[Mapping[str, Any]]:
+        recruiter.default_patience = WEB_PATIENCE_SECONDS
         await in_a_thread(lambda: recruiter.store)  # connects, checks the server, makes collections and indexes
         try:
             async with nullcontext() if own is None else own(app) as state:

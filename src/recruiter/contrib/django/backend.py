@@ -31,6 +31,7 @@ from recruiter.domain.names import check_name
 from recruiter.domain.retry.decision import RetryPolicy
 from recruiter.domain.state import State
 from recruiter.errors import InvalidArguments, JobNotFound, RecruiterError
+from recruiter.producer import WEB_PATIENCE_SECONDS
 from recruiter.task import Task as RegisteredTask
 
 # -- Django's own interface: `django.tasks`, or its backport `django_tasks` where Django is older than 6 ---------------
@@ -68,7 +69,7 @@ def plain_json(value: Any) -> Any:
 
 # -- the backend -------------------------------------------------------------------------------------------------------
 
-_OPTIONS = {"target", "prefix", "on_commit"}
+_OPTIONS = {"target", "prefix", "on_commit", "server_timeout"}
 _recruiters: dict[str, tuple[str | None, Recruiter]] = {}
 """The target in OPTIONS and the Recruiter, by alias."""
 
@@ -104,7 +105,8 @@ _OWN = [field.name for field in fields(RecruiterTask) if field.name not in {each
 
 class RecruiterBackend(BaseTaskBackend):  # type: ignore[misc]
     """Stores tasks as jobs in MongoDB. OPTIONS has `target`, where MongoDB is, `prefix`, which is in front of the names
-    of its collections, and `on_commit`.
+    of its collections, `on_commit`, and `server_timeout`: how long a call waits for MongoDB before it raises
+    StoreUnreachable (five seconds in the web process).
 
     With `on_commit`, the alias of a database in DATABASES or True for the default one, a job is stored when the
     transaction that is open there commits, and never if it is rolled back. Without a transaction it is stored at once.
@@ -131,7 +133,10 @@ class RecruiterBackend(BaseTaskBackend):  # type: ignore[misc]
         """The Recruiter of this alias, for what Django's interface has no word for: cancelling, searching, limits."""
         target = self.options.get("target")
         if self.alias not in _recruiters:
-            _recruiters[self.alias] = target, Recruiter(target, prefix=self.options.get("prefix"))
+            timeout = self.options.get("server_timeout")
+            made = Recruiter(target, prefix=self.options.get("prefix"), server_timeout=timeout)
+            made.default_patience = WEB_PATIENCE_SECONDS
+            _recruiters[self.alias] = target, made
         before, recruiter = _recruiters[self.alias]
         if before != target:  # the settings of a test
             recruiter.point_at(target)

@@ -30,6 +30,7 @@ from recruiter.app import Recruiter
 from recruiter.cli.main import run
 from recruiter.domain.duration import DurationLike
 from recruiter.errors import ApplicationError
+from recruiter.producer import WEB_PATIENCE_SECONDS
 from recruiter.registry import FunctionTask, Registry
 from recruiter.store.database import TargetLike
 
@@ -42,7 +43,8 @@ class FlaskRecruiter(Recruiter):
     """A Recruiter for a Flask application. Its functions run as jobs inside `app.app_context()`.
 
     `app.config["RECRUITER_TARGET"]` says where MongoDB is; without it, `target`, and the settings, as for any
-    Recruiter. Other extensions find it as `app.extensions["recruiter"]`.
+    Recruiter. Other extensions find it as `app.extensions["recruiter"]`. In the web process, calls raise
+    StoreUnreachable when MongoDB has not answered for five seconds, unless `server_timeout` says otherwise.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class FlaskRecruiter(Recruiter):
         server_timeout: DurationLike | None = None,
     ) -> None:
         super().__init__(target, prefix=prefix, server_timeout=server_timeout)
+        self.default_patience = WEB_PATIENCE_SECONDS
         self.registry = _InContext(self)
         self._app: Flask | None = None
         if app is not None:
