@@ -44,7 +44,7 @@ def lifespan(recruiter: Recruiter, own: Lifespan | None = None) -> Lifespan:
     The application does not start if MongoDB cannot be used; the error says why. `own` is a lifespan of yours, which
     runs inside this one. What it yields stays in `request.state`, beside `request.state.recruiter`.
 
-    When MongoDB has not answered for five seconds, calls raise StoreUnreachable, unless `server_timeout` says otherwise.
+    When MongoDB has not answered for five seconds, calls raise StoreUnreachable; `server_timeout` sets another time.
     """
 
     @asynccontextmanager
