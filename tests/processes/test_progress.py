@@ -59,7 +59,7 @@ class Writes:
 
     def __init__(self, store: Store) -> None:
         self._oplog = store.client.get_database("local").get_collection("oplog.rs")
-        self._place = f"{store.target.database}.scheduled"
+        self._place = f"{store.target.database}.{store.scheduled.collection.name}"
 
     def of(self, handle: JobHandle[Any]) -> list[datetime]:
         query = {"ns": self._place, "op": "u", "o2._id": handle.id}

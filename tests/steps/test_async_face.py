@@ -30,14 +30,17 @@ from tests.samples import Parcel, a_job, done, insert
 TALKING: dict[type, set[str]] = {
     Recruiter: {
         *("create", "find", "cancel", "schedulers", "create_schedulers", "explain", "recover", "remove", "signal"),
-        *("analytics", "counts"),
+        *("analytics", "counts", "prepare", "reschedule", "reprioritise", "run_now"),
         *("run", "run_all", "watch", "flush_jobs_synchronously"),
     },
     Task: {"enqueue", "enqueue_many", "create", "create_many"},
     JobBuilder: {"enqueue", "execute", "create"},
     WorkableJob: {"enqueue", "execute", "create"},
     JobHandle: {"wait", "result"},
-    Jobs: {"list", "count", "cancel", "recover", "remove", "id_of", "recognize"},
+    Jobs: {
+        *("list", "count", "cancel", "recover", "remove", "id_of", "recognize"),
+        *("reschedule", "reprioritise", "run_now"),
+    },
 }
 """What talks to MongoDB."""
 
