@@ -48,10 +48,11 @@ class SystemClock:
 
     def now(self) -> datetime:
         """The time, aware, in UTC, in whole milliseconds: a time is the same before and after MongoDB has stored it."""
-        precise = self._host_time() + self.offset
+        precise = self.host_time() + self.offset
         return precise.replace(microsecond=precise.microsecond // 1000 * 1000)
 
-    def _host_time(self) -> datetime:
+    def host_time(self) -> datetime:
+        """The time of this host, whatever the server's clock shows."""
         return datetime.fromtimestamp(self._began + _steady(), UTC)
 
     def monotonic(self) -> float:
@@ -64,7 +65,7 @@ class SystemClock:
         It showed it at some time between the question and the answer. Whatever is possible then is left as it is: an
         answer that took long, because of a new connection or of user code that held the interpreter, says little.
         """
-        answered = self._host_time()
+        answered = self.host_time()
         asked = answered - timedelta(seconds=took)
         self.offset = min(max(self.offset, theirs - answered), theirs + _TICK - asked)
 

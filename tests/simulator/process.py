@@ -28,8 +28,8 @@ class HostClock(SystemClock):
         self._epoch = epoch
         self.wrong_by = wrong_by
 
-    def now(self) -> datetime:
-        return self._epoch + timedelta(seconds=self._hub.now) + self.wrong_by + self.offset
+    def host_time(self) -> datetime:
+        return self._epoch + timedelta(seconds=self._hub.now) + self.wrong_by
 
     def monotonic(self) -> float:
         return self._hub.now

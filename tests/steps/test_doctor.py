@@ -244,8 +244,8 @@ class TestClocks:
 
     def test_of_this_host(self, ward: Ward) -> None:
         class Wrong(SystemClock):
-            def now(self) -> datetime:
-                return datetime.now(UTC) - timedelta(hours=3) + self.offset
+            def host_time(self) -> datetime:
+                return datetime.now(UTC) - timedelta(hours=3)
 
         ward.store.clock = Wrong()
         ward.finds(NOTE, "the clock of this host is 3h behind", "NTP")

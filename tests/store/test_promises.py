@@ -129,8 +129,8 @@ class TestServer:
 
     def test_a_host_that_is_a_day_off_works_by_the_clock_of_the_server(self, target: str, store: Store) -> None:
         class Tomorrow(SystemClock):
-            def now(self) -> datetime:
-                return super().now() + timedelta(days=1)
+            def host_time(self) -> datetime:
+                return super().host_time() + timedelta(days=1)
 
         off = Store(Target.parse(target), clock=Tomorrow())
         off.check()

@@ -26,8 +26,8 @@ class AtRest(SystemClock):
         super().__init__()
         self.at = datetime.now(UTC)
 
-    def now(self) -> datetime:
-        return self.at + self.offset
+    def host_time(self) -> datetime:
+        return self.at
 
 
 def test_a_server_that_may_be_of_the_same_opinion_changes_nothing() -> None:
@@ -105,8 +105,8 @@ class TestSteady:
     class Host(SystemClock):
         set_by = timedelta()
 
-        def now(self) -> datetime:
-            return super().now() + self.set_by
+        def host_time(self) -> datetime:
+            return super().host_time() + self.set_by
 
     @pytest.mark.parametrize("days", [-1, 1])
     def test_it_does_not_follow_a_host_that_is_set_until_the_server_was_asked(self, days: int) -> None:

@@ -28,7 +28,7 @@ app = App(
 
 COMMANDS: Final = {
     "start": ("start:app", "Start one of the processes, or all of them."),
-    "job": ("job:app", "Find jobs, look at them, cancel, recover and remove them."),
+    "job": ("job:app", "Find jobs, look at them, change, cancel, recover and remove them."),
     "scheduler": ("scheduler:app", "List and control repeatable jobs."),
     "flow": ("flow:app", "List and control flows: jobs that wait for others."),
     "worker": ("worker:app", "List workers, drain them, resume them."),
@@ -61,7 +61,7 @@ COMMANDS: Final = {
     ),
     "doctor": (
         "doctor:doctor",
-        "Checks MongoDB, the fleet and the waiting jobs, and says what to do. Exit code 1 if there is a problem.",
+        "Checks MongoDB, the fleet and the jobs, and says what to do. Exit code 1 if a person must act now.",
     ),
     "health": (
         "health:health_",
@@ -77,7 +77,8 @@ COMMANDS: Final = {
     "import": (
         "import_:import_",
         "Copies waiting jobs and schedules of Agenda, Recruiter for PHP or APScheduler 3 into this database.\n\n"
-        "Stop the other program first. Its documents are not changed. Importing again makes no job twice.",
+        "Stop the other program first. Its documents are not changed. Importing again creates no job twice. "
+        "With --bootstrap, jobs get the defaults of your tasks: retries, timeout, group, tags.",
     ),
     "completion": ("main:completion", "Prints the completion script for a shell."),
     "prepare": (
