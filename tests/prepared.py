@@ -16,6 +16,7 @@ import pytest
 from bson import ObjectId
 
 from recruiter.embedded import EmbeddedServer
+from recruiter.store import ownership
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
 
@@ -67,10 +68,9 @@ def catalog(store: Store) -> list[dict[str, Any]]:
 def empty(store: Store) -> None:
     """Leaves the collections of Recruiter with nothing in them, and no others. Most are empty already, and to ask costs
     less than to delete nothing."""
-    ours = store.collections()
-    for name in set(store.database.list_collection_names()) - set(ours):
+    for name in set(store.database.list_collection_names()) - set(store.collections()):
         store.database.drop_collection(name)
-    first, *others = ours
+    first, *others = (name for name in store.collections() if name != store.name_of(ownership.NAME))
     union = [{"$unionWith": {"coll": name, "pipeline": _one_of(name)}} for name in others]
     for found in list(store.database.get_collection(first).aggregate([*_one_of(first), *union])):
         store.database.get_collection(found["collection"]).delete_many({})

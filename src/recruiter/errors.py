@@ -39,6 +39,8 @@ RecruiterError
 │   ├── StoreRefused               the server answers, and says no (authentication, rights)
 │   ├── NotAReplicaSet             the server is standalone; transactions need a replica set
 │   ├── ServerTooOld               the server is older than Recruiter supports
+│   ├── ForeignCollection          a collection that Recruiter needs belongs to another program
+│   ├── SchemaMismatch             the database is prepared for a much older or newer Recruiter
 │   └── InvalidTarget              the address cannot be understood
 ├── EmbeddedError                  the private MongoDB
 │   ├── NoServerBinary             no mongod anywhere on this machine
@@ -340,6 +342,14 @@ class NotAReplicaSet(StoreError):
 
 class ServerTooOld(StoreError):
     """The server is older than Recruiter supports."""
+
+
+class ForeignCollection(StoreError):
+    """A collection that Recruiter needs was made by another program; nothing was read from it or written to it."""
+
+
+class SchemaMismatch(StoreError):
+    """The database has a schema that this release of Recruiter does not support; the message names both versions."""
 
 
 class InvalidTarget(StoreError):

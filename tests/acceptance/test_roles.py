@@ -16,6 +16,7 @@ import psutil
 import pytest
 from pymongo.errors import OperationFailure
 
+from recruiter import Recruiter
 from recruiter.errors import StoreRefused
 from recruiter.store.collections import archived
 from recruiter.store.connection import Target
@@ -330,3 +331,69 @@ class TestDegraded:
             jobs.recruiter.close()
             process.stop()
             _end(process)
+
+
+class TestLimitedToOnePrefix:
+    """Two systems and an application in one database, each with a user of its own."""
+
+    PREFIXES = ("recruiter.", "other.")
+
+    @staticmethod
+    def limited(prefix: str) -> dict[str, Any]:
+        """The role for processes as the page changes it for a database with other data, for this prefix."""
+        (instead,) = [json.loads(b.text) for b in page("how-to/mongodb-roles.md").blocks if b.text.startswith("[")]
+        kept = [each for each in ROLES[FLEET]["privileges"] if each["resource"].get("collection") != ""]
+        privileges = json.loads(json.dumps([*kept, *instead]).replace("recruiter.", prefix))
+        return {"role": f"fleet_{prefix}", "privileges": privileges, "roles": []}
+
+    def test_two_fleets_work_and_see_nothing_else(self, guarded: GuardedServer, tmp_path: Path) -> None:
+        # given two prefixes, prepared by users who may prepare nothing else, and collections of an application
+        started: list[Process] = []
+        guarded.database("shop").orders.insert_one({"secret": True})
+        for prefix in self.PREFIXES:
+            owner = json.loads(json.dumps(ROLES[OWNER]).replace("recruiter.", prefix))
+            guarded.role({**owner, "role": f"owner_{prefix}"})
+            guarded.role(self.limited(prefix))
+            code, said = run(
+                "prepare", "--prefix", prefix, "--target", guarded.uri(guarded.user(f"o{prefix}", f"owner_{prefix}"))
+            )
+            assert code == 0, said
+        try:
+            for prefix in self.PREFIXES:
+                user = guarded.uri(guarded.user(f"f{prefix}", f"fleet_{prefix}"))
+                environment = {key: value for key, value in os.environ.items() if not key.startswith("RECRUITER_")}
+                environment |= {"RECRUITER_TARGET": user, "RECRUITER_PREFIX": prefix}
+                process = Process(["start", "all", "--bootstrap", jobs.__file__], environment, tmp_path / prefix)
+                started.append(process)
+                process.says("joined the roster")
+
+                # when a producer of this prefix works with it
+                with Recruiter(user, prefix=prefix) as recruiter:
+                    sent = [recruiter.job("add", {"a": number, "b": 1}).enqueue() for number in range(20)]
+                    assert [job.result(timeout="60s") for job in sent] == [number + 1 for number in range(20)]
+
+                # then its user sees neither the other system nor the application
+                other = next(each for each in self.PREFIXES if each != prefix)
+                with closing(Store(Target.parse(user, prefix))) as store:
+                    for name in (f"{other}scheduled", f"{other}meta", "orders"):
+                        with pytest.raises(OperationFailure, match="not authorized"):
+                            store.database[name].find_one()
+                with Recruiter(user, prefix=other) as stranger, pytest.raises(StoreRefused, match="may not find on"):
+                    stranger.job("add", {"a": 1, "b": 1}).enqueue()
+            for process in started:
+                assert "Traceback" not in process.log
+        finally:
+            for process in started:
+                _end(process)
+
+    def test_a_producer_on_a_database_that_is_not_prepared_makes_no_collection(self, guarded: GuardedServer) -> None:
+        """A first insert would make the collection, without validator and indexes."""
+        role = json.loads(json.dumps(ROLES[PRODUCER]).replace("recruiter.", "new."))
+        guarded.role({**role, "role": "newProducer"})
+        user = guarded.uri(guarded.user("new", "newProducer"))
+
+        with Recruiter(user, prefix="new.") as recruiter, pytest.raises(StoreRefused, match="is not prepared"):
+            recruiter.job("add", {"a": 1, "b": 1}).enqueue()
+
+        names = guarded.database("shop").list_collection_names()
+        assert not [name for name in names if name.startswith("new.")]

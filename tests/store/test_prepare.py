@@ -54,6 +54,7 @@ class TestPrepare:
                 "recruiter.roster",
                 "recruiter.schedulers",
                 "recruiter.leases",
+                "recruiter.meta",
                 "recruiter.creations",
                 "recruiter.unique_keys",
                 "recruiter.flows",

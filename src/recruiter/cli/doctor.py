@@ -74,7 +74,7 @@ def prepare(*, target: TargetOptions = TargetOptions()) -> None:
     """Creates the collections, indexes and validators. Processes do it too when they start, with enough rights."""
     store = Store(target_for(settings_from(target)), patience=PATIENCE)
     try:
-        store.check()
+        store.reach()
         made = store.prepare(insist=True)
         for difference in made:
             say(f"made: {difference}")

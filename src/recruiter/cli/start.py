@@ -34,7 +34,7 @@ from recruiter.processes.worker.process import WorkerProcess
 from recruiter.registry import BECAME_MASTER, STEPT_BACK
 from recruiter.settings import Settings
 from recruiter.store.connection import Target
-from recruiter.store.database import Store
+from recruiter.store.database import ServerFacts, Store
 
 app = App(name="start", help="Start one of the processes, or all of them.")
 
@@ -178,19 +178,20 @@ class _Process:
         if self._manager.health_port is not None:
             host, port = self._manager.health_port.address
             self.events.emit("process.answers_probes", host=host, port=port)
-        self._reach_store()
+        facts = self._reach_store()
         self.store.require_rights()
         self.store.prepare()
         self.events.emit("process.started", program=self._name, target=self.store.target.described)
+        if facts.needs_prepare:
+            self.events.emit("schema.older", schema=facts.schema, database=self.store.target.database)
         return self
 
-    def _reach_store(self) -> None:
+    def _reach_store(self) -> ServerFacts:
         """Tries until the patience is over: when a host boots, DNS and MongoDB may come up a moment later."""
         until = time.monotonic() + PATIENCE
         while True:
             try:
-                self.store.check()
-                return
+                return self.store.check()
             except StoreUnreachable:
                 if self.stop.asked or time.monotonic() + _PAUSE_SECONDS > until:
                     raise

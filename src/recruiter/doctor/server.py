@@ -10,6 +10,7 @@ from recruiter.doctor.findings import Code, Finding, Level, Thresholds, note, ok
 from recruiter.domain.duration import brief, humanize
 from recruiter.errors import StoreError, StoreUnreachable
 from recruiter.store.database import ServerFacts, Store
+from recruiter.store.ownership import SCHEMA
 from recruiter.store.schema import Difference, Kind
 from recruiter.store.server import Disk, Member, Oplog
 
@@ -247,15 +248,28 @@ NOBODY = problem(
 )
 
 
-def _schema(store: Store, _facts: ServerFacts, _thresholds: Thresholds) -> Iterator[Finding]:
+def _schema(store: Store, facts: ServerFacts, _thresholds: Thresholds) -> Iterator[Finding]:
     differences = store.differences()
     if [each.collection for each in differences if each.kind is Kind.NO_COLLECTION] == store.collections():
         yield NOBODY
         return
+    if facts.schema is not None and facts.schema != SCHEMA:
+        yield _judged_schema(facts.schema)
+        # Validators and the latest indexes are those of the other release.
+        wanted = Kind.NO_INDEX if facts.schema > SCHEMA else Kind.OTHER_VALIDATOR
+        differences = [each for each in differences if each.kind not in (wanted, Kind.OTHER_VALIDATOR)]
     for difference in differences:
         yield _judged_difference(difference)
     if not any(difference.kind is not Kind.EXTRA_INDEX for difference in differences):
         yield ok("schema", f"{len(store.collections())} collections have their indexes and validators")
+
+
+def _judged_schema(schema: int) -> Finding:
+    if schema > SCHEMA:
+        text = f"the database has schema {schema}, and this release makes {SCHEMA}: a newer release has prepared it"
+        return note("schema", text, "Upgrade this Recruiter soon: the release after next will not run beside it")
+    text = f"the database has schema {schema}, and this release makes {SCHEMA}"
+    return note("schema", text, "Run: recruiter prepare")
 
 
 def _judged_difference(difference: Difference) -> Finding:

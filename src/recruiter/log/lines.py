@@ -170,6 +170,10 @@ def _text(value: Any) -> str:
 SENTENCES: dict[str, tuple[int, str]] = {
     "process.started": (logging.INFO, "{program} started on {target}"),
     "process.answers_probes": (logging.INFO, "answers probes on {host} port {port}: /live and /ready"),
+    "schema.older": (
+        logging.WARNING,
+        "database {database} has schema {schema} of an earlier release, which still works; run `recruiter prepare`",
+    ),
     "process.stopping": (logging.INFO, "asked to stop"),
     "process.failed": (logging.ERROR, "{error}"),
     "fleet.member_ended": (

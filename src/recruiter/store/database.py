@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from typing import Any, TypeAlias
 from weakref import WeakSet
 
@@ -20,14 +21,15 @@ from pymongo import AsyncMongoClient, IndexModel, MongoClient, ReadPreference
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.collection import Collection
 from pymongo.database import Database
-from pymongo.errors import ConfigurationError, PyMongoError
+from pymongo.errors import ConfigurationError, OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from recruiter.clock import SystemClock
 from recruiter.domain.job import JobId
 from recruiter.domain.search.filter import JobFilter
-from recruiter.errors import InvalidTarget, NotAReplicaSet, ServerTooOld, StoreError, StoreRefused, StoreUnreachable
+from recruiter.errors import InvalidTarget, NotAReplicaSet, ServerTooOld, StoreRefused, StoreUnreachable
 from recruiter.first_use import cached_property, installing
+from recruiter.store import ownership
 from recruiter.store.changes import Changes
 from recruiter.store.codec import LENIENT, OPTIONS, Document
 from recruiter.store.collections import (
@@ -48,8 +50,18 @@ from recruiter.store.collections import (
 from recruiter.store.connection import DEFAULT_DATABASE, Target, Wakers, connect, unless_secret, unreached
 from recruiter.store.errors import NOT_A_REPLICA_SET, is_dns_failure, store_call, translate
 from recruiter.store.flow_steps import FlowSteps
+from recruiter.store.ownership import (
+    SCHEMA,
+    Meta,
+    marked,
+    read_meta,
+    require_compatible,
+    require_not_newer,
+    schema_of,
+    write_meta,
+)
 from recruiter.store.roster_fields import Hold
-from recruiter.store.schema import Difference, Wanted, differences, prepare
+from recruiter.store.schema import UNAUTHORIZED, Difference, Wanted, differences, prepare
 from recruiter.store.search.ended import EndedJobs
 from recruiter.store.search.running import RunningJobs
 from recruiter.store.search.waiting import WaitingJobs
@@ -78,6 +90,7 @@ _COLLECTIONS: dict[str, tuple[list[IndexModel], Document]] = {
     actions.NAME: (actions.INDEXES, actions.VALIDATOR),
     flows.NAME: (flows.INDEXES, flows.VALIDATOR),
     flows.MARKERS: ([], flows.MARKERS_VALIDATOR),
+    ownership.NAME: ([], ownership.VALIDATOR),
     unique_keys.NAME: (unique_keys.INDEXES, unique_keys.VALIDATOR),
 }
 
@@ -90,6 +103,13 @@ class ServerFacts:
     address: str
     clock_offset: timedelta
     """How far the server's clock is ahead of this host's."""
+    schema: int | None = None
+    """The version of the schema that the database has; None if it is not prepared."""
+
+    @property
+    def needs_prepare(self) -> bool:
+        """Whether the schema is older than this release would make it: `recruiter prepare` is due."""
+        return self.schema is not None and self.schema < SCHEMA
 
 
 def check_hello(hello: Mapping[str, Any], target: str) -> None:
@@ -162,7 +182,7 @@ class Store:
         return self.database.get_collection(self.name_of(name))
 
     def _schema(self) -> Wanted:
-        return {self.name_of(name): wanted for name, wanted in _COLLECTIONS.items()}
+        return {self.name_of(name): (indexes, marked(validator)) for name, (indexes, validator) in _COLLECTIONS.items()}
 
     @cached_property
     def scheduled(self) -> scheduled.Scheduled:
@@ -248,7 +268,15 @@ class Store:
         return Transactions(self.client, *collections, self.statistics, self.flows)
 
     def check(self) -> ServerFacts:
-        """Makes sure that the server can do what the protocol needs, and sets the clock by it."""
+        """Makes sure that the server can do what the protocol needs, and that the collections are ours and have a
+        schema that we know; sets the clock by the server. Raises ForeignCollection and SchemaMismatch too."""
+        facts = self.reach()
+        schema, meta = self._ownership()
+        require_compatible(schema, meta, self.target.database, _version())
+        return replace(facts, schema=schema)
+
+    def reach(self) -> ServerFacts:
+        """The same of the server only."""
         client = self.client
         try:
             return self._check()
@@ -273,15 +301,41 @@ class Store:
         return hello
 
     @store_call
-    def prepare(self, *, insist: bool = False) -> list[Difference]:
-        """Makes the collections, their validators and indexes; returns what was made. Safe to repeat at any time. A
-        user without the rights goes on if everything is there."""
-        return prepare(self.database, self._schema(), insist=insist)
+    def _ownership(self) -> tuple[int | None, Meta | None]:
+        """The schema of the database, and the record of it. Raises ForeignCollection."""
+        meta = read_meta(self._collection(ownership.NAME))
+        try:
+            return schema_of(self.database, self.target.prefix, self.collections(), meta), meta
+        except OperationFailure as error:
+            if error.code != UNAUTHORIZED:
+                raise
+            raise StoreRefused(
+                f"database {self.target.database} is not prepared, and this user may not prepare it; run `recruiter "
+                "prepare` once as a user who may (docs/how-to/mongodb-roles.md)"
+            ) from error
 
     @store_call
-    def is_prepared(self) -> bool:
-        """Whether all collections are there, as far as this user may see. Cheap; `differences` looks closely."""
-        return set(self.collections()) <= set(self.database.list_collection_names())
+    def prepare(self, *, insist: bool = False) -> list[Difference]:
+        """Makes the collections, their validators and indexes, and records that they are ours; returns what was made.
+        Safe to repeat at any time. A user without the rights goes on if everything is there.
+
+        In a database with an older schema, only missing collections and indexes are made; the rest is left to the
+        command `recruiter prepare`, which insists. One with a newer schema is left as it is. Raises ForeignCollection
+        and SchemaMismatch.
+        """
+        schema, meta = self._ownership()
+        if insist:
+            require_not_newer(schema, meta, self.target.database, _version())
+        elif schema is not None and schema > SCHEMA:
+            return []
+        upgrades = insist or schema in (None, SCHEMA)
+        made = prepare(self.database, self._schema(), validators=upgrades, insist=insist)
+        if upgrades and (schema != SCHEMA or meta is None or not meta.collections.issuperset(self.collections())):
+            self._record()
+        return made
+
+    def _record(self) -> None:
+        write_meta(self._collection(ownership.NAME), self.collections(), _version(), self.clock.now())
 
     def collections(self) -> list[str]:
         """The names of all its collections."""
@@ -296,7 +350,13 @@ class Store:
     def require_rights(self) -> None:
         """Raises StoreRefused when the user may not do what our processes do. MongoDB without users allows all."""
         missing = missing_privileges(
-            self.client, self.target.database, {"": LOOK_AROUND, **dict.fromkeys(self.collections(), WRITE)}
+            self.client,
+            self.target.database,
+            {
+                "": LOOK_AROUND,
+                **dict.fromkeys(self.collections(), WRITE),
+                self.name_of(ownership.NAME): {"find"},
+            },
         )
         if missing:
             told = (f"{' and '.join(actions)} on {self._place(name)}" for name, actions in missing.items())
@@ -311,7 +371,7 @@ class Store:
     @store_call
     def empty(self) -> None:
         """Removes every job, worker and lease of this database; for tests."""
-        for name in self.collections():
+        for name in set(self.collections()) - {self.name_of(ownership.NAME)}:
             self.database.get_collection(name).delete_many({})
 
     @store_call
@@ -371,31 +431,28 @@ def opened(
     """A store that can be used. Calls `silent` when MongoDB has not answered for a second. Raises StoreError."""
     store = Store(target, patience=patience, application_client=client)
     try:
-        _check(store, silent)
-        if prepares:
-            _prepare(store)
+        facts = _check(store, silent)
+        if prepares and facts.schema is None:
+            store.prepare()
     except BaseException:
         store.close()
         raise
     return store
 
 
-def _check(store: Store, silent: Callable[[str], None]) -> None:
+def _check(store: Store, silent: Callable[[str], None]) -> ServerFacts:
     if store.patience > SILENCE:
         try:
             with pymongo.timeout(SILENCE):
-                store.check()
-                return
+                return store.check()
         except StoreUnreachable as error:
             silent(str(error))
-    store.check()
+    return store.check()
 
 
-def _prepare(store: Store) -> None:
-    """Makes collections and indexes on a database where there are none yet, if this user may."""
-    with suppress(StoreError):  # a producer may not even look, and need not
-        if not store.is_prepared():
-            store.prepare()
+def _version() -> str:
+    """Of this release."""
+    return str(import_module("recruiter").__version__)
 
 
 @store_call

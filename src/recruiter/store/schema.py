@@ -17,11 +17,12 @@ from pymongo.errors import OperationFailure
 
 from recruiter.errors import StoreError, StoreRefused
 from recruiter.store.codec import Document, decode, encode
+from recruiter.store.ownership import require_marked
 
 Wanted: TypeAlias = Mapping[str, tuple[Sequence[IndexModel], Document]]
 """Collections by name, with their indexes and validator."""
 
-_EXISTS, _UNAUTHORIZED = 48, 13
+_EXISTS, UNAUTHORIZED = 48, 13
 _CHECKED = {"validationLevel": "moderate", "validationAction": "error"}
 """Every insert is checked, and every update of a sound document. A document that is wrong already, because it came past
 the validator, can be changed: otherwise it could be neither fenced, nor marked as broken, nor mended."""
@@ -99,9 +100,13 @@ def _comparable(index: Mapping[str, Any]) -> Document:
     return {**plain, "key": list(dict(index["key"]).items())}
 
 
-def prepare(database: Database[Document], wanted: Wanted, *, insist: bool = False) -> list[Difference]:
-    """Makes what is missing; returns what that was. Raises StoreRefused if it may not and it matters, or we insist."""
-    todo = [difference for difference in differences(database, wanted) if difference.kind != Kind.EXTRA_INDEX]
+def prepare(
+    database: Database[Document], wanted: Wanted, *, validators: bool = True, insist: bool = False
+) -> list[Difference]:
+    """Makes what is missing, validators of existing collections only if wanted; returns what that was. Raises
+    StoreRefused if it may not and it matters, or we insist."""
+    left = {Kind.EXTRA_INDEX} if validators else {Kind.EXTRA_INDEX, Kind.OTHER_VALIDATOR}
+    todo = [difference for difference in differences(database, wanted) if difference.kind not in left]
     other = [str(difference) for difference in todo if difference.kind == Kind.OTHER_INDEX]
     if other:
         raise StoreError(
@@ -112,7 +117,7 @@ def prepare(database: Database[Document], wanted: Wanted, *, insist: bool = Fals
         for difference in todo:
             _make(database, difference, *wanted[difference.collection])
     except OperationFailure as error:
-        if error.code != _UNAUTHORIZED:
+        if error.code != UNAUTHORIZED:
             raise
         missing = [str(difference) for difference in todo if insist or not difference.harmless]
         if missing:
@@ -135,8 +140,9 @@ def _make(
         try:
             database.command({"create": name, "validator": validator, **_CHECKED})
         except OperationFailure as error:
-            if error.code != _EXISTS:  # another process has just made it
+            if error.code != _EXISTS:
                 raise
+            require_marked(database, name)  # by another process that has just made it
     missing = [index for index in indexes if difference.index in (None, index.document["name"])]
     if missing:
         database.get_collection(name).create_indexes(missing)
