@@ -23,7 +23,7 @@ NAME = "archived"
 
 BY_AGE, BY_WHY = "by_end", "by_why"
 BY_URN, BY_TAG, BY_OWNER, BY_KEY = "end_by_urn", "end_by_tag", "end_by_owner", "end_by_key"
-BY_ERROR, BY_ATTEMPTS, SET_ASIDE = "end_by_error", "end_by_attempts", "set_aside"
+BY_ERROR, BY_ATTEMPTS, SET_ASIDE = "end_by_error", "end_by_attempts", "end_set_aside"
 FAILED, KEPT = "failed", "kept_failed"
 BY_FLOW, BY_DEPENDENCY = "step_by_outcome", "step_by_dependency"
 NO_STEP: Document = {"flow.id": None}
