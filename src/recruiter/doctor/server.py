@@ -255,9 +255,8 @@ def _schema(store: Store, facts: ServerFacts, _thresholds: Thresholds) -> Iterat
         return
     if facts.schema is not None and facts.schema != SCHEMA:
         yield _judged_schema(facts.schema)
-        # Validators and the latest indexes are those of the other release.
-        wanted = Kind.NO_INDEX if facts.schema > SCHEMA else Kind.OTHER_VALIDATOR
-        differences = [each for each in differences if each.kind not in (wanted, Kind.OTHER_VALIDATOR)]
+        # The validators are those of the other release.
+        differences = [each for each in differences if each.kind is not Kind.OTHER_VALIDATOR]
     for difference in differences:
         yield _judged_difference(difference)
     if not any(difference.kind is not Kind.EXTRA_INDEX for difference in differences):
@@ -267,9 +266,11 @@ def _schema(store: Store, facts: ServerFacts, _thresholds: Thresholds) -> Iterat
 def _judged_schema(schema: int) -> Finding:
     if schema > SCHEMA:
         text = f"the database has schema {schema}, and this release makes {SCHEMA}: a newer release has prepared it"
-        return note("schema", text, "Upgrade this Recruiter soon: the release after next will not run beside it")
+        return note(
+            "schema", Code.SCHEMA, text, "Upgrade this Recruiter soon: the release after next will not run beside it"
+        )
     text = f"the database has schema {schema}, and this release makes {SCHEMA}"
-    return note("schema", text, "Run: recruiter prepare")
+    return note("schema", Code.SCHEMA, text, "Run: recruiter prepare")
 
 
 def _judged_difference(difference: Difference) -> Finding:
