@@ -92,7 +92,8 @@ class Recruiter(Producer):
     one database are two independent systems. `server_timeout` is how long calls wait for MongoDB before they raise
     StoreUnreachable; without one, RECRUITER_SERVER_TIMEOUT or the settings file says it, or it is 30 seconds. With a
     `codec`, such as `recruiter.crypto.AesGcm`, arguments and results are encrypted or compressed before they are
-    stored, all but the arguments with the names in `clear`.
+    stored, all but the arguments with the names in `clear`. With `sealed_only` this application runs and reads nothing
+    that is stored in clear.
     """
 
     def __init__(
@@ -103,8 +104,10 @@ class Recruiter(Producer):
         server_timeout: DurationLike | None = None,
         codec: PayloadCodec | None = None,
         clear: Iterable[str] = (),
+        sealed_only: bool = False,
     ) -> None:
-        super().__init__(target, prefix=prefix, server_timeout=server_timeout, codec=codec, clear=clear)
+        payload: Any = {"codec": codec, "clear": clear, "sealed_only": sealed_only}
+        super().__init__(target, prefix=prefix, server_timeout=server_timeout, **payload)
         self._declared: dict[str, RepeatableJob] = {}
 
     # -- tasks ---------------------------------------------------------------------------------------------------

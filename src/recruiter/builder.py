@@ -29,6 +29,7 @@ from recruiter.store.collections.creations import content_id
 from recruiter.store.connection import answered_within
 from recruiter.store.fields import check_id
 from recruiter.store.in_session import Creation, InSession, Session, Steps, UniqueJob, aperform, is_async, perform
+from recruiter.store.payload import Owner
 from recruiter.workable import Workable
 
 R = TypeVar("R")
@@ -55,6 +56,8 @@ class JobDraft:
     """Of a repeatable job that has no schedule yet: whether its occurrences may overlap."""
     step: bool = False
     """Whether it is a step of a flow."""
+    template: bool = False
+    """Whether it is the template of a scheduler: its arguments are sealed for all occurrences."""
 
 
 class JobBuilder(HasOptions, Generic[R]):
@@ -276,7 +279,8 @@ class JobBuilder(HasOptions, Generic[R]):
         else:
             own = self._content_ids()[0]
         kind = wanted.kind if wanted.replaces else "unique"
-        return UniqueJob(replace(job, debounced=wanted.needs_start), f"{kind}:{own}", wanted)
+        sealed = partial(self._sender.payload.seal_arguments, draft.task, draft.args)
+        return UniqueJob(replace(job, debounced=wanted.needs_start), f"{kind}:{own}", wanted, sealed)
 
     def _met(self, answers: list[tuple[JobId, bool] | RecruiterError]) -> JobHandle[R]:
         (answer,) = answers
@@ -342,6 +346,10 @@ class JobBuilder(HasOptions, Generic[R]):
             if given:
                 raise InvalidJob(f"{draft.task}: a job that repeats cannot have {reason}")
 
+    def as_template(self, urn: str) -> Job:
+        """The job of which a scheduler makes its occurrences."""
+        return self.with_urn(urn)._with(template=True).build()
+
     def as_step(self) -> tuple[Job, tuple[JobId, ...]]:
         """The job as a step of a flow, and the steps whose results are among its arguments. Raises InvalidJob for one
         that may meet another of its key: a step runs once, in its place."""
@@ -375,12 +383,14 @@ class JobBuilder(HasOptions, Generic[R]):
                 f"{draft.task}: a repeatable job needs a schedule: "
                 'as_repeatable_job_of(…).repeat_with_policy(Cron("0 6 * * *")).create()'
             )
+        id = draft.id if draft.id is not None else new_id()
+        owner = Owner(id, draft.urn if draft.template else None)
         due = draft.at or (now if draft.delay is None else after(now, draft.delay))
         expires_in = None if draft.expires_at is not None else options.expires
         return Job(
-            id=draft.id if draft.id is not None else new_id(),
+            id=id,
             task=draft.task,
-            args=self._sender.payload.seal_arguments(draft.task, draft.args, step=draft.step),
+            args=self._sender.payload.seal_arguments(draft.task, draft.args, owner, step=draft.step),
             created_at=now,
             scheduled_at=due,
             method=draft.method,

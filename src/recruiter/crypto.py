@@ -23,7 +23,7 @@ _NONCE = 12
 
 
 class AesGcm:
-    """Encrypts with AES-GCM. What was changed, or moved to another task, is refused when it is opened.
+    """Encrypts with AES-GCM. What was changed, or moved to another job, is refused when it is opened.
 
     `keys` has keys of 16, 24 or 32 bytes, or base64 texts of that, by names of your own; new payloads are encrypted
     with the `current` one. To rotate: add a key to all processes, make it `current`, and remove the old one when no
@@ -59,7 +59,9 @@ class AesGcm:
         try:
             plain: bytes = self._ciphers[key].decrypt(rest[:_NONCE], rest[_NONCE:], head + context)
         except Exception as error:  # the library's own error says nothing
-            raise ValueError("it was changed, or encrypted with another key of the same name") from error
+            raise ValueError(
+                "it was changed, or moved from another job, or encrypted with another key of the same name"
+            ) from error
         return zlib.decompress(plain) if compressed else plain
 
     def __repr__(self) -> str:

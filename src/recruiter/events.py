@@ -13,7 +13,7 @@ Job events, told where the job runs, to the listeners of the application and to 
 `job.ended` (`done` says whether it succeeded), and after a failure `job.failed` (it will be tried again) or
 `job.failure.last` (it will not). A job that asked to be run later is told as `job.snoozed` instead. A process whose job
 dies with it cannot tell; the supervisor does:
-`job.crashed`, `job.ended_by_force`, `job.noted`, `job.interrupted`, `job.reduced`, `job.misplaced`,
+`job.crashed`, `job.ended_by_force`, `job.noted`, `job.interrupted`, `job.reduced`, `job.misplaced`, `job.unopened`,
 `job.superseded`, `job.set_aside`, `job.taken_over`, `job.cancelled`, `job.expired`.
 """
 

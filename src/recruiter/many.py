@@ -36,6 +36,7 @@ from recruiter.store.in_session import (
     is_async,
     perform,
 )
+from recruiter.store.payload import Owner
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -177,13 +178,17 @@ class Many(Generic[R]):
         except InvalidJob as error:  # what is wrong with one is wrong with all
             self._answers = [error] * len(self._calls)
             return
-        arguments = self._each(errors, lambda _, call: seal(task, arguments_of(call)))
+
+        def sealed(_: int, call: Call) -> tuple[ObjectId, Any]:
+            id = new_id()
+            return id, seal(task, arguments_of(call), Owner(id))
+
+        arguments = self._each(errors, sealed)
         sent: list[tuple[int, ObjectId]] = []
 
         def part(start: int) -> list[RawBSONDocument]:
             documents = []
-            for place, args in arguments[start : start + LARGEST_BATCH]:
-                id = new_id()
+            for place, (id, args) in arguments[start : start + LARGEST_BATCH]:
                 try:
                     documents.append(encode(id, args))
                 except InvalidJob as error:

@@ -31,8 +31,18 @@ from recruiter.steps.enqueue import Enqueuer
 from recruiter.store.codec import checked_size, decode, encode_job
 from recruiter.store.connection import Target, seconds_left
 from recruiter.store.fields import check_id
-from recruiter.store.in_session import Creation, Session, UniqueJob, aperform, enqueue_unique, is_async, perform
-from recruiter.store.payload import SIGNALS, Payload, PayloadCodec
+from recruiter.store.in_session import (
+    Creation,
+    InSession,
+    Session,
+    Steps,
+    UniqueJob,
+    aperform,
+    enqueue_unique,
+    is_async,
+    perform,
+)
+from recruiter.store.payload import Owner, Payload, PayloadCodec, Sealed, owner_of
 
 if TYPE_CHECKING:
     from recruiter.settings import TargetSettings
@@ -116,10 +126,11 @@ class Producer(RegistryOwner):
         server_timeout: DurationLike | None = None,
         codec: PayloadCodec | None = None,
         clear: Iterable[str] = (),
+        sealed_only: bool = False,
     ) -> None:
         super().__init__()
         # Seals and opens arguments and results.
-        self.payload = Payload(codec, clear)
+        self.payload = Payload(codec, clear, sealed_only=sealed_only)
         self._target_given = target
         self._prefix_given = None if prefix is None else check_prefix(prefix)
         self._target: Target | None = None
@@ -190,12 +201,15 @@ class Producer(RegistryOwner):
         Returns when it is durable; with a `session` it is part of the caller's own transaction. Raises JobNotFound if
         the job has ended or does not exist, InvalidName, UnsupportedValue, JobTooLarge and InvalidSession.
         """
-        name, stored = self._checked_signal(name, data)
+        name, stored = signal.checked_signal(name, data)
         job = find.meant(self.store, id)
         if session is None:
-            signal.signal(self.store, job, name, stored)
+            owner = (
+                owner_of(self.store.scheduled.document(job) or {"_id": job}) if self.payload.has_codec else Owner(job)
+            )
+            signal.signal(self.store, job, name, self.payload.seal(Sealed.SIGNAL, owner, stored, name))
             self.after_send()
-        elif not perform(self.store, session, lambda here: here.signal(job, name, stored, self.clock.now())):
+        elif not perform(self.store, session, self._signalling(job, name, stored)):
             raise signal.not_signalled(self.store, job, name)
 
     async def asignal(self, id: JobId, name: str, data: Any = None, *, session: Session | None = None) -> None:
@@ -203,14 +217,18 @@ class Producer(RegistryOwner):
         if session is None or not is_async(session):
             await in_a_thread(self.signal, id, name, data, session=session)
             return
-        name, stored = self._checked_signal(name, data)
+        name, stored = signal.checked_signal(name, data)
         job = await in_a_thread(find.meant, self.store, id)
-        if not await aperform(self.store, session, lambda here: here.signal(job, name, stored, self.clock.now())):
+        if not await aperform(self.store, session, self._signalling(job, name, stored)):
             raise await in_a_thread(signal.not_signalled, self.store, job, name)
 
-    def _checked_signal(self, name: str, data: Any) -> tuple[str, Any]:
-        text, stored = signal.checked_signal(name, data)
-        return text, self.payload.seal(SIGNALS, stored)
+    def _signalling(self, job: JobId, name: str, stored: Any) -> Callable[[InSession], Steps[bool]]:
+        def steps(here: InSession) -> Steps[bool]:
+            owner = (yield from here.owner(job)) if self.payload.has_codec else Owner(job)
+            sealed = self.payload.seal(Sealed.SIGNAL, owner, stored, name)
+            return (yield from here.signal(job, name, sealed, self.clock.now()))
+
+        return steps
 
     def recover(
         self,

@@ -41,7 +41,7 @@ class Template(Protocol):
 
     def with_urn(self, urn: str) -> Self: ...
 
-    def build(self) -> Job: ...
+    def as_template(self, urn: str) -> Job: ...
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class RepeatableJob(HasOptions):
         within = self._must_succeed_within
         return Scheduler(
             urn=self._urn,
-            template=self._job.with_urn(self._urn).build(),
+            template=self._job.as_template(self._urn),
             schedule=self._sender.schedules.dump(self._policy),
             created_at=now,
             handled=now,

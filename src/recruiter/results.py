@@ -17,7 +17,7 @@ from recruiter.domain.names import id_told
 from recruiter.domain.search.conditions import ids_written
 from recruiter.errors import JobFailed, JobNotFound, PayloadSealed, ResultTimeout, StoreError, StoreUnreachable
 from recruiter.interruption import ServiceThread
-from recruiter.store.payload import PLAIN, Payload
+from recruiter.store.payload import PLAIN, Owner, Payload, Sealed
 
 if TYPE_CHECKING:
     from recruiter.store.collections.archived import Archived
@@ -229,7 +229,7 @@ class JobHandle(Generic[R]):
         if ended.result is None:  # it returned none, set none in its own transaction, or one that was too large
             return None  # type: ignore[return-value]
         try:
-            opened = self._results.payload.open(ended.task, ended.result)
+            opened = self._results.payload.open(Sealed.RESULT, Owner(ended.key), ended.result)
         except PayloadSealed as error:
             raise PayloadSealed(f"the result of job {id_told(self.id)} cannot be read: {error}") from error
         value: R = decode_result(opened, self._returns)

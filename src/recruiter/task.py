@@ -24,6 +24,7 @@ from recruiter.repeatable import RepeatableJob
 from recruiter.results import JobHandle
 from recruiter.store.codec import JobEncoder, new_id
 from recruiter.store.in_session import Session, is_session
+from recruiter.store.payload import Owner
 
 P = ParamSpec("P")
 C = TypeVar("C")
@@ -175,7 +176,8 @@ class Task(Generic[P, C, R]):
 
     def _encoded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ObjectId, str, RawBSONDocument, Any]:
         """A new job of this call, as the sender takes it."""
-        id, arguments = new_id(), self._sender.payload.seal_arguments(self.name, self._definition.bind(args, kwargs))
+        id, bound = new_id(), self._definition.bind(args, kwargs)
+        arguments = self._sender.payload.seal_arguments(self.name, bound, Owner(id))
         document = self._encoder.encode(id, arguments, self._sender.clock.now())
         return id, self.name, document, self._definition.signature.returns
 

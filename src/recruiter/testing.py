@@ -28,6 +28,7 @@ from recruiter.registry import TaskDefinition
 from recruiter.store.codec import new_id
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
+from recruiter.store.payload import Owner
 
 __all__ = ["Sandbox"]
 
@@ -133,7 +134,10 @@ class Sandbox:
 
     def _matching(self, task: TaskLike, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Job]:
         definition = self.recruiter.definition_of(task)
-        jobs = [replace(job, args=self.recruiter.payload.open_arguments(job.task, job.args)) for job in self.jobs(task)]
+        jobs = [
+            replace(job, args=self.recruiter.payload.open_arguments(job.task, job.args, Owner(job.key, job.urn)))
+            for job in self.jobs(task)
+        ]
         return [job for job in jobs if _contains(_given(definition, job), definition.named(args), kwargs)]
 
     def _told(self, task: TaskLike, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from recruiter.domain.arguments.results import StepResult, WithResults, filled, 
 from recruiter.domain.arguments.typed import encode_result
 from recruiter.errors import InvalidArguments, UnsupportedValue
 from recruiter.store.codec import decode, encode
-from recruiter.store.payload import PLAIN
+from recruiter.store.payload import PLAIN, Owner
 
 STEP, OTHER = ObjectId(), ObjectId()
 
@@ -117,4 +117,4 @@ def test_such_a_job_cannot_be_stored_alone() -> None:
     args = Signature.of(anything).bind((StepResult(STEP),), {})
 
     with pytest.raises(InvalidArguments, match="must be a step of its flow"):
-        PLAIN.seal_arguments("anything", args)
+        PLAIN.seal_arguments("anything", args, Owner("job"))

@@ -253,6 +253,7 @@ SENTENCES: dict[str, tuple[int, str]] = {
     "job.noted": (logging.WARNING, "job {job}: {note}; its outcome stays as it was"),
     "job.interrupted": (logging.WARNING, "job {job} was interrupted: {why}"),
     "job.misplaced": (logging.WARNING, "job {job} has a task that this worker does not know; it was handed back"),
+    "job.unopened": (logging.ERROR, "job {job} was handed back, no attempt is counted: {error}"),
     "job.reduced": (logging.ERROR, "the outcome of job {job} could not be stored as it was: {error}"),
     "job.superseded": (
         logging.WARNING,

@@ -49,6 +49,7 @@ from recruiter.errors import (
     JobEnded,
     JobPauses,
     NoCurrentJob,
+    PayloadSealed,
     RecruiterError,
     RetryLater,
     TransactionRepeats,
@@ -62,7 +63,7 @@ from recruiter.store.codec import Document, decode, id_of, job_from, progress_fi
 from recruiter.store.job_fields import progress_from
 from recruiter.store.job_transaction import AsyncJobTransaction, JobTransaction
 from recruiter.store.outcomes import Outcome, Rescheduled, Settled
-from recruiter.store.payload import PLAIN, Payload, is_sealed
+from recruiter.store.payload import PLAIN, Owner, Payload, Sealed, is_sealed, owner_of
 from recruiter.store.runs import Checkpoints, Run
 
 LONGEST_TRACE = 8_000
@@ -188,7 +189,7 @@ class Executor:
         job = job_from(document)
         if not is_sealed(job.args):
             return job
-        return replace(job, args=self._payload(document).open_arguments(job.task, job.args))
+        return replace(job, args=self._payload(document).open_arguments(job.task, job.args, owner_of(document)))
 
     def policy(self, document: Mapping[str, Any]) -> RetryPolicy | None:
         stored = document.get("retry_policy")
@@ -222,6 +223,8 @@ class Executor:
             call = calls[-1] if calls else None
             if _committed(attempt) is not None:
                 return (yield from self._settled(attempt, call, _as_meant(error, interruptible), None))
+            if isinstance(error, PayloadSealed) and call is None:  # another worker may have the key
+                return outcomes.unopened(document, self._clock.now(), str(error))
             if isinstance(error, RetryLater | JobPauses):
                 return (yield from self._later(document, call, started_at, error))
             if isinstance(interruptible.error, JobCancelled):  # whatever it raised on its way out
@@ -480,15 +483,17 @@ class Executor:
 
 def _stored(task: TaskDefinition, document: Mapping[str, Any], payload: Payload, result: Any) -> Any:
     """The result as it is stored."""
-    return payload.seal(document["task"], task.encode_result(result))
+    return payload.seal(Sealed.RESULT, owner_of(document), task.encode_result(result))
 
 
 def _arguments(document: Document, payload: Payload = PLAIN) -> Any:
     """Its arguments, opened; of a step that takes results of others, with these in their places."""
-    args, flow = payload.open_arguments(document["task"], document["args"]), document.get("flow")
+    args, flow = payload.open_arguments(document["task"], document["args"], owner_of(document)), document.get("flow")
     if flow is None or "takes" not in flow:
         return args
-    return filled(args, [{**each, "value": payload.open("", each.get("value"))} for each in flow["results"]])
+    results = flow["results"]
+    opened = [payload.open(Sealed.RESULT, Owner(each["step"]), each.get("value")) for each in results]
+    return filled(args, [{**each, "value": value} for each, value in zip(results, opened, strict=True)])
 
 
 def _without_results(document: Document, error: InvalidArguments) -> InvalidArguments:

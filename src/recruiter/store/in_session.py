@@ -45,6 +45,7 @@ from recruiter.store.collections import creations
 from recruiter.store.errors import store_call, translate
 from recruiter.store.fields import is_job_id, moment_or_none
 from recruiter.store.job_fields import begun_at
+from recruiter.store.payload import Owner, owner_of
 from recruiter.store.sessions import DURABLE, run_transaction
 
 if TYPE_CHECKING:
@@ -89,6 +90,8 @@ class UniqueJob:
     job: Job
     key: str
     wanted: Uniqueness
+    sealed: Callable[[Owner], Any]
+    """Its arguments, as they are stored in a job of another id."""
 
 
 class Ours:
@@ -250,7 +253,8 @@ class InSession:
                 continue
             if isinstance(decision, Replace):
                 first = known[each.key].created_at
-                job = replace(job, id=decision.id, created_at=first, scheduled_at=decision.at)
+                args = each.sealed(Owner(decision.id))
+                job = replace(job, id=decision.id, args=args, created_at=first, scheduled_at=decision.at)
             elif decision.at is not None:
                 job = replace(job, scheduled_at=max(decision.at, job.scheduled_at))
             try:
@@ -373,6 +377,11 @@ class InSession:
             for id in (yield from self._existing(name, ids)):
                 raise JobExists(f"a job with id {id_told(id)} exists already; it was left as it is")
         return documents
+
+    def owner(self, id: JobId) -> Steps[Owner]:
+        """What the payloads of this job belong to."""
+        found = yield from self._find(scheduled.NAME, [id], {"origin": 1, "recovered_from": 1})
+        return owner_of(found[0]) if found else Owner(id)
 
     def signal(self, id: JobId, name: str, data: Any, at: datetime) -> Steps[bool]:
         """Tells a job something. False when there is no such job, or it has been told too much."""

@@ -478,6 +478,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
     JobField("debounced", "debounced", field.truth, False,
              use=_U.PROTOCOL | _U.OWN | _U.WAITING | _U.HISTORY),
     JobField("touched", use=_U.PROTOCOL | _U.OWN | _U.WAITING),
+    JobField("unopened", use=_U.PROTOCOL | _U.OWN | _U.WAITING | _U.PLANNED),
     JobField("cancel", "cancel", lambda document, name: cancellation_from(document[name]),
              use=_U.SUMMARY | _U.HISTORY),
     # what has happened to it

@@ -26,6 +26,7 @@ from recruiter.domain.retry.decision import (
 )
 from recruiter.domain.state import State, Why
 from recruiter.domain.statistics import Again, Attempted
+from recruiter.domain.text import cut
 from recruiter.errors import JobPauses, RecruiterError
 from recruiter.store.codec import (
     LARGEST_JOB,
@@ -328,6 +329,13 @@ def misplaced(document: Document, at: datetime) -> Rescheduled:
     lane = lane_of(document)
     later = {"scheduled_at": at + _UNKNOWN_TASK_PAUSE, "postponed": True}
     fields = {"lane": lane} if document.get("lane") != lane else later
+    return Rescheduled(document["_id"], document["attempts"], fields, UNLOCKED)
+
+
+def unopened(document: Document, at: datetime, reason: str) -> Rescheduled:
+    """A job whose payload this process cannot open: it waits a while for a worker with the codec and the key. Its code
+    has not run, and no attempt is counted."""
+    fields = {"scheduled_at": at + _UNKNOWN_TASK_PAUSE, "postponed": True, "unopened": cut(reason)}
     return Rescheduled(document["_id"], document["attempts"], fields, UNLOCKED)
 
 

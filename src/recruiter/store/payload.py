@@ -1,7 +1,7 @@
 """The payload of a job: its arguments, its result, what its checkpoints keep and what signals bring, sealed by a codec
 of the application before they are stored, and opened where they are needed.
 
-    args: {order: 7, __recruiter__: "sealed", codec: "aes-gcm", payload: Binary(…)}
+    args: {order: 7, __recruiter__: "sealed", codec: "aes-gcm", of: "job", payload: Binary(…)}
 
 Arguments that are to stay `clear` keep their place, so that searches find them. Recruiters, cleaners and supervisors
 never open anything: only producers, children and readers of results have the codec. Without a codec nothing is
@@ -11,20 +11,44 @@ sealed, and nothing here costs more than a look.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from bson.binary import Binary
 
 from recruiter.domain.arguments.results import WithResults
 from recruiter.domain.arguments.values import TAG
+from recruiter.domain.job import JobId
 from recruiter.domain.names import check_text
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidArguments, PayloadSealed, SettingsError
 from recruiter.store.codec import decode, encode
 
-SEALED, _RESULT = "sealed", "result"
-SIGNALS = "signal"
-"""The context of what signals bring, which is not of one task."""
+SEALED = "sealed"
+_CLEAR_FIELDS = (TAG, "codec", "payload", "of")
+
+
+class Sealed(StrEnum):
+    """What is sealed of a job."""
+
+    ARGUMENTS = "args"
+    RESULT = "result"
+    CHECKPOINT = "checkpoint"
+    SIGNAL = "signal"
+
+
+class Owner(NamedTuple):
+    """What payloads belong to: a job and all jobs that repeat it (`Job.key`). The arguments of the occurrences of a
+    scheduler are sealed once, and belong to the scheduler."""
+
+    job: JobId
+    urn: str | None = None
+
+
+def owner_of(document: Mapping[str, Any]) -> Owner:
+    """Of a job's document, in `scheduled` or in the archive."""
+    first = (document.get("origin"), document.get("recovered_from"), document["_id"])
+    return Owner(next(id for id in first if id is not None), document.get("urn"))
 
 
 @runtime_checkable
@@ -43,59 +67,84 @@ class PayloadCodec(Protocol):
 
 
 class Payload:
-    """Seals and opens, or does nothing where there is no codec."""
+    """Seals and opens, or does nothing where there is no codec.
 
-    def __init__(self, codec: PayloadCodec | None = None, clear: Iterable[str] = ()) -> None:
+    A sealed value is bound to its job and its name: the codec gets both as context, and a value that was moved to
+    another job, task, step or signal does not open. Payloads of the first release have no `of`, and were bound to their
+    task alone.
+    """
+
+    def __init__(
+        self, codec: PayloadCodec | None = None, clear: Iterable[str] = (), *, sealed_only: bool = False
+    ) -> None:
         if codec is not None and not isinstance(codec, PayloadCodec):
             raise SettingsError(f"codec must have a name, encode() and decode(), unlike {shown(codec)}")
+        if sealed_only and codec is None:
+            raise SettingsError("sealed_only needs a codec: Recruiter(codec=…, sealed_only=True)")
         self._codec = codec
         self._clear: Collection[str] = _names(clear)
+        self._sealed_only = sealed_only
 
     @property
     def has_codec(self) -> bool:
         """Whether it calls code of the application."""
         return self._codec is not None
 
-    def seal_arguments(self, task: str, args: Mapping[str, Any] | Sequence[Any], *, step: bool = False) -> Any:
-        """The arguments as they are stored. Every new job comes through here. Raises InvalidArguments if a result of a
-        step is among them, unless the job is a `step` of a flow: nobody would put the value in its place."""
+    def seal_arguments(
+        self, task: str, args: Mapping[str, Any] | Sequence[Any], owner: Owner, *, step: bool = False
+    ) -> Any:
+        """The arguments as they are stored, of a job, or with a urn of the occurrences of that scheduler. Every new job
+        comes through here. Raises InvalidArguments if a result of a step is among them, unless the job is a `step` of a
+        flow: nobody would put the value in its place."""
         if type(args) is WithResults and not step:
             raise InvalidArguments(
                 f"{task}: the result of a step is an argument; such a job must be a step of its flow: flow.add(…)"
             )
-        if self._codec is None or not args:
+        if self._codec is None or not (args or self._sealed_only):
             return args
         clear = {name: args[name] for name in self._clear if name in args} if isinstance(args, Mapping) else {}
-        return {**clear, **self._sealed("args", task, args)}
+        return {**clear, **self._sealed(Sealed.ARGUMENTS, task, owner, args)}
 
-    def open_arguments(self, task: str, args: Any) -> Any:
-        """The arguments as they were before. Raises PayloadSealed."""
-        return self._opened("args", task, args) if is_sealed(args) else args
+    def open_arguments(self, task: str, args: Any, owner: Owner) -> Any:
+        """The arguments as they were before. Raises PayloadSealed, and InvalidArguments for arguments in clear where
+        only sealed ones are taken."""
+        if is_sealed(args):
+            return self._opened(Sealed.ARGUMENTS, task, owner, args)
+        if self._sealed_only:
+            raise InvalidArguments(f"{task}: its arguments are not sealed, and this application takes only sealed ones")
+        return args
 
-    def seal(self, task: str, value: Any) -> Any:
-        """A result as it is stored."""
-        return value if self._codec is None or value is None else self._sealed(_RESULT, task, value)
+    def seal(self, what: Sealed, owner: Owner, value: Any, name: str = "") -> Any:
+        """A result, or the value of the checkpoint or signal of this name, as it is stored."""
+        return value if self._codec is None or value is None else self._sealed(what, name, Owner(owner.job), value)
 
-    def open(self, task: str, value: Any) -> Any:
-        """A result as it was before. Raises PayloadSealed."""
-        return self._opened(_RESULT, task, value) if is_sealed(value) else value
+    def open(self, what: Sealed, owner: Owner, value: Any, name: str = "") -> Any:
+        """The value as it was before. Raises PayloadSealed, also for a value in clear where only sealed ones are
+        taken."""
+        if is_sealed(value):
+            return self._opened(what, name, Owner(owner.job), value)
+        if self._sealed_only and value is not None:
+            raise PayloadSealed(f"{_told(what, name)} is not sealed, and this application takes only sealed payloads")
+        return value
 
-    def _sealed(self, what: str, task: str, value: Any) -> dict[str, Any]:
+    def _sealed(self, what: Sealed, name: str, owner: Owner, value: Any) -> dict[str, Any]:
         assert self._codec is not None
-        payload = self._codec.encode(encode({"value": value}), _context(what, task))
-        return {TAG: SEALED, "codec": self._codec.name, "payload": Binary(payload)}
+        of = "job" if owner.urn is None else "scheduler"
+        payload = self._codec.encode(encode({"value": value}), _context(what, name, owner, of))
+        return {TAG: SEALED, "codec": self._codec.name, "of": of, "payload": Binary(payload)}
 
-    def _opened(self, what: str, task: str, sealed: Mapping[str, Any]) -> Any:
-        name = sealed.get("codec")
-        if self._codec is None or self._codec.name != name:
+    def _opened(self, what: Sealed, name: str, owner: Owner, sealed: Mapping[str, Any]) -> Any:
+        codec = sealed.get("codec")
+        if self._codec is None or self._codec.name != codec:
             raise PayloadSealed(
-                f"the payload of task {task!r} is sealed by {name!r}, and this process has no such codec: give it the "
-                "one of the producers, Recruiter(codec=…)"
+                f"{_told(what, name)} is sealed by {shown(codec)}, and this process has no such codec: give it the one "
+                "of the producers, Recruiter(codec=…)"
             )
         try:
-            return decode(self._codec.decode(bytes(sealed["payload"]), _context(what, task)))["value"]
+            context = _context(what, name, owner, sealed.get("of"))
+            return decode(self._codec.decode(bytes(sealed["payload"]), context))["value"]
         except Exception as error:
-            raise PayloadSealed(f"the payload of task {task!r} cannot be opened by {name!r}: {error}") from error
+            raise PayloadSealed(f"{_told(what, name)} cannot be opened by {codec!r}: {error}") from error
 
 
 def is_sealed(value: Any) -> bool:
@@ -106,13 +155,26 @@ def shown_payload(value: Any) -> Any:
     """For people: what is clear, and of the rest only that it is there."""
     if not is_sealed(value):
         return value
-    clear = {name: each for name, each in value.items() if name not in (TAG, "codec", "payload")}
+    clear = {name: each for name, each in value.items() if name not in _CLEAR_FIELDS}
     return {**clear, SEALED: f"{len(value['payload']):,} bytes, by {value.get('codec')}"}
 
 
-def _context(what: str, task: str) -> bytes:
-    """Arguments belong to their task; a result may become an argument of another task, in a flow."""
-    return f"recruiter/{what}".encode() if what == _RESULT else f"recruiter/{what}/{task}".encode()
+def _context(what: Sealed, name: str, owner: Owner, of: Any) -> bytes:
+    """What a payload belongs to: its job, or its scheduler, and its task, checkpoint or signal."""
+    if of is None:  # as the first release bound it
+        return f"recruiter/args/{name}".encode() if what is Sealed.ARGUMENTS else b"recruiter/result"
+    bound = {"scheduler": owner.urn} if of == "scheduler" else {"job": owner.job}
+    return encode({"recruiter": what.value, "name": name, **bound})
+
+
+def _told(what: Sealed, name: str) -> str:
+    match what:
+        case Sealed.ARGUMENTS:
+            return f"the payload of task {name!r}"
+        case Sealed.RESULT:
+            return "the result"
+        case Sealed.CHECKPOINT | Sealed.SIGNAL:
+            return f"the value of the {what.value} {name!r}"
 
 
 def _names(clear: Iterable[str]) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ from recruiter.domain.names import id_told
 from recruiter.errors import InvalidSession, JobEnded, JobTooLarge, Superseded, UnsupportedValue
 from recruiter.store.codec import LARGEST_JOB, Document, encode
 from recruiter.store.job_fields import checkpoint_document, checkpoints_of, signal_wait_from, signals_of
-from recruiter.store.payload import SIGNALS, Payload
+from recruiter.store.payload import Payload, Sealed, owner_of
 from recruiter.store.sessions import SessionId
 
 if TYPE_CHECKING:
@@ -172,6 +172,7 @@ class Checkpoints:
         self._document = document
         self._now = now
         self._payload = payload
+        self._owner = owner_of(document)
         self._kept = {each.name: each for each in checkpoints_of(document)}
         self._before = len(self._kept)
         self._numbers: Counter[str] = Counter()
@@ -202,7 +203,7 @@ class Checkpoints:
     def keep(self, name: str, value: Any, returns: Any = Any) -> Checkpoint:
         """Keeps a result durably. What cannot be stored is kept as a problem: it was done, and is not done again."""
         try:
-            stored, problem = self._payload.seal(self._document["task"], encode_result(value, returns)), None
+            stored, problem = self._sealed(name, encode_result(value, returns)), None
             size = len(encode({"result": stored})) + len(encode({**self._document, **self._fields()}))
             if size > LARGEST_JOB:
                 stored, problem = None, f"its result made the job larger than {LARGEST_JOB:,} bytes"
@@ -210,10 +211,14 @@ class Checkpoints:
             stored, problem = None, str(error)
         return self._add(Checkpoint(name, self._now(), stored, problem))
 
+    def _sealed(self, name: str, value: Any) -> Any:
+        return self._payload.seal(Sealed.CHECKPOINT, self._owner, value, name)
+
     def result(self, checkpoint: Checkpoint, returns: Any = Any) -> Any:
         """What was kept. Raises UnsupportedValue or JobTooLarge if that could not be."""
         if checkpoint.problem is None:
-            return decode_result(self._payload.open(self._document["task"], checkpoint.result), returns)
+            opened = self._payload.open(Sealed.CHECKPOINT, self._owner, checkpoint.result, checkpoint.name)
+            return decode_result(opened, returns)
         error = JobTooLarge if "larger than" in checkpoint.problem else UnsupportedValue
         raise error(
             f"{checkpoint.name!r} of job {self._document['_id']!r} is done, but its result could not be kept: "
@@ -258,7 +263,8 @@ class Checkpoints:
         for again in (False, True):
             came = [signal for signal in signals_of(document) if signal.name == name]
             if len(came) >= number:
-                return came[number - 1]._replace(data=self._payload.open(SIGNALS, came[number - 1].data))
+                data = self._payload.open(Sealed.SIGNAL, self._owner, came[number - 1].data, name)
+                return came[number - 1]._replace(data=data)
             if again or not run.stored:
                 return None
             document = run.store.scheduled.document(run.id) or {}

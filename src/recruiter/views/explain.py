@@ -244,6 +244,8 @@ def _since(document: dict[str, object]) -> str:
         return f": rescheduled by {remark(changes[-1].by, changes[-1].reason)}"
     if document.get("snoozed"):
         return f": {document['snoozed']}"
+    if document.get("unopened"):
+        return f": the last worker could not open it, and no attempt was counted: {document['unopened']}"
     last = document.get("last_execution")
     if isinstance(last, dict) and document.get("attempts"):
         error = f"{last.get('class')}: {last.get('message')}" if last.get("class") else last.get("message")

@@ -30,7 +30,7 @@ from recruiter.registry import FunctionTask, Registry
 from recruiter.steps.execute import Executor
 from recruiter.store.codec import Document, decode
 from recruiter.store.outcomes import Outcome, Rescheduled, Settled
-from recruiter.store.payload import PLAIN, Payload
+from recruiter.store.payload import PLAIN, Payload, Sealed, owner_of
 
 _STALE = 1.0
 """Seconds that jobs may wait behind one that runs; then they go back to the roster."""
@@ -290,17 +290,18 @@ def report(registry: Registry, raw: bytes, ended: Outcome, payload: Payload = PL
         return JobReport(ended.id, task, False, error=error, next_at=_as_stored(ended.fields.get("scheduled_at")))
     archived = decode(ended.document if isinstance(ended, Settled) else ended)
     if archived["done"]:
-        result = _result(registry, task, archived.get("result"), payload)
+        result = _result(registry, task, archived, payload)
         return JobReport(archived["_id"], task, True, archived["why"], result)
     error = _error(archived.get("last_execution")) or archived.get("reason")
     return JobReport(archived["_id"], task, False, archived["why"], error=error)
 
 
-def _result(registry: Registry, task: str, stored: Any, payload: Payload) -> Any:
+def _result(registry: Registry, task: str, archived: Document, payload: Payload) -> Any:
+    stored, owner = archived.get("result"), owner_of(archived)
     definition = registry.find(task)
     returns = definition.signature.returns if isinstance(definition, FunctionTask) else Any
     try:
-        return decode_result(payload.open(task, stored), returns)
+        return decode_result(payload.open(Sealed.RESULT, owner, stored), returns)
     except RecruiterError:
         return stored  # the job is done all the same
 

@@ -51,6 +51,8 @@ class JobEvents:
         if outcome.snoozes is not None:
             next_at, reason = outcome.fields["scheduled_at"], outcome.fields["snoozed"]
             self._events.emit("job.snoozed", **about, next=next_at, reason=reason)
+        elif "unopened" in outcome.fields:
+            self._events.emit("job.unopened", **about, error=outcome.fields["unopened"])
         elif failure is None:
             self._events.emit("job.misplaced", **about)
         else:
