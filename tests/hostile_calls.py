@@ -36,7 +36,30 @@ def _cycle() -> list[Any]:
     return cycle
 
 
+class SaysNothing:
+    """Asking it what it is ends in an endless recursion, an exit of the process, or 17 MB."""
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def __repr__(self) -> str:
+        if self.how == "recursion":
+            return repr(self)
+        if self.how == "exit":
+            raise SystemExit("asked")
+        return "x" * 17_000_000
+
+    __str__ = __repr__
+
+
 STRANGE = [
+    *(SaysNothing("recursion"), SaysNothing("exit"), SaysNothing("17 MB")),
+    *(
+        {SaysNothing("exit"): 1},
+        {"a": SaysNothing("exit")},
+        [SaysNothing("recursion")],
+        type("Exit", (str,), {"__repr__": SaysNothing.__repr__, "how": "exit"})("a/b"),
+    ),
     *("\ud800", "a/b", "", "\0", "$where", 2**63, 2**70, -(2**70), 10**5000, float("nan"), float("inf"), True, None),
     *(object(), b"\xff", _cycle(), {"a": _cycle()}, [[]], [{}], {1: 2}, {"$x": 1}, (), print, ValueError, UUID(int=0)),
 ]

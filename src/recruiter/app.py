@@ -206,7 +206,8 @@ class Recruiter(Producer):
 
     def find(self, id: JobId) -> Job:
         """The job; an ArchivedJob when it has ended. The id may be given as text. Raises JobNotFound."""
-        found = _find.find(self.store, _find.meant(self.store, id))
+        id = _find.meant(self.store, id)
+        found = _find.find(self.store, id)
         if found is None:
             raise JobNotFound(f"there is no job {id_told(id)}")
         return found

@@ -57,7 +57,8 @@ class Controls:
     def remove_limit(self, subject: str) -> None:
         """Removes the limit that was set on this subject. If the application declares one, that is in force again.
         Raises LimitNotFound."""
-        if self._store().limits.remove(check_text("the subject of a limit", subject)):
+        subject = check_text("the subject of a limit", subject)
+        if self._store().limits.remove(subject):
             return
         if subject in self.rules().declared:
             raise LimitNotFound(
@@ -137,7 +138,8 @@ class Controls:
     aresources = async_face(resources)
 
     def _drain(self, worker: str, why: dict[str, object] | None) -> None:
-        if not self._store().roster.set_drained(check_text("a worker", worker), why):
+        worker = check_text("a worker", worker)
+        if not self._store().roster.set_drained(worker, why):
             raise WorkerNotFound(f"no worker {worker!r} is on the roster")
 
     def _now(self) -> datetime:

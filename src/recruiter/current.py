@@ -32,6 +32,7 @@ from recruiter.domain.duration import DurationLike, humanize, to_timedelta
 from recruiter.domain.job import NO_SIGNAL, Execution, Job, JobId, SignalWait, check_checkpoint
 from recruiter.domain.names import id_told
 from recruiter.domain.retry.decision import Failure, after, is_last
+from recruiter.domain.text import shown
 from recruiter.errors import InvalidArguments, JobPauses, NoCurrentJob, RecruiterError, SignalTimeout
 from recruiter.programs import LONGEST_OUTPUT, CommandResult, OnLine, Program
 
@@ -374,7 +375,7 @@ class CurrentJob:
         keep: int,
     ) -> CommandResult:
         if isinstance(argv, str | bytes) or not argv:
-            raise InvalidArguments(f'run_process needs a list such as ["bowtie2", "--version"], not {argv!r:.80}')
+            raise InvalidArguments(f'run_process needs a list such as ["bowtie2", "--version"], not {shown(argv)}')
         attempt = self._attempt
         attempt.begin(program)
         try:

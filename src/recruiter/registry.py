@@ -18,6 +18,7 @@ from recruiter.domain.names import DEFAULT_METHOD, check_name
 from recruiter.domain.options import TaskOptions
 from recruiter.domain.planning.limits import Ceiling, Limit
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
+from recruiter.domain.text import shown
 from recruiter.errors import InvalidArguments, TaskExists, UnknownTask
 from recruiter.events import Events, Listener
 from recruiter.first_use import cached_property
@@ -269,7 +270,7 @@ class Registry:
         task = self.find(name)
         if task is None:
             raise UnknownTask(
-                f"no task {name!r} is registered here; known: {', '.join(sorted(self.names())) or 'none'}"
+                f"no task {shown(name)} is registered here; known: {', '.join(sorted(self.names())) or 'none'}"
             )
         return task
 

@@ -25,6 +25,7 @@ from recruiter.domain.options import DEFAULTS, GivenOptions, TaskOptions
 from recruiter.domain.planning.limits import Ceiling
 from recruiter.domain.planning.needs import AmountLike
 from recruiter.domain.retry.decision import RetryPolicy
+from recruiter.domain.text import shown
 from recruiter.domain.uniqueness import Until
 from recruiter.errors import InvalidArguments, InvalidJob, TaskExists
 from recruiter.events import Event
@@ -276,7 +277,7 @@ def _has_own_import(cls: type[Workable]) -> bool:
 
 def _document(cls: type[Workable], exported: object) -> dict[str, Any]:
     if not isinstance(exported, Mapping):
-        raise InvalidJob(f"{cls.__name__}.export() must return a document of what to store, not {exported!r:.80}")
+        raise InvalidJob(f"{cls.__name__}.export() must return a document of what to store, not {shown(exported)}")
     document: dict[str, Any] = to_bson(dict(exported), cls.__name__)
     return document
 

@@ -30,7 +30,7 @@ def to_timedelta(value: DurationLike) -> timedelta:
     """The duration as a timedelta, never negative; raises InvalidDuration for everything that is not one."""
     duration = _read(value)
     if duration < _ZERO:
-        raise InvalidDuration(f"{_shown(value)} is negative; write {_EXAMPLES}")
+        raise InvalidDuration(f"{shown(value)} is negative; write {_EXAMPLES}")
     return duration
 
 
@@ -82,17 +82,17 @@ def _read(value: DurationLike) -> timedelta:
     if isinstance(value, str):
         return _from_seconds(_parse(value), value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidDuration(f"{_shown(value)} is not a duration; write {_EXAMPLES}")
+        raise InvalidDuration(f"{shown(value)} is not a duration; write {_EXAMPLES}")
     return _from_seconds(value, value)
 
 
 def _from_seconds(seconds: float, value: DurationLike) -> timedelta:
     if isinstance(seconds, float) and not math.isfinite(seconds):
-        raise InvalidDuration(f"{_shown(value)} is not a duration; write {_EXAMPLES}")
+        raise InvalidDuration(f"{shown(value)} is not a duration; write {_EXAMPLES}")
     try:
         return timedelta(seconds=seconds)
     except OverflowError:
-        raise InvalidDuration(f"{_shown(value)} is longer than any duration can be") from None
+        raise InvalidDuration(f"{shown(value)} is longer than any duration can be") from None
 
 
 def _parse(text: str) -> float:
@@ -101,16 +101,8 @@ def _parse(text: str) -> float:
     sane = len(words) <= _LONGEST_TEXT and all(map(_WHOLE_NUMBER.fullmatch, _NUMBER.findall(words)))
     seconds = pytimeparse2.parse(words) if sane and words else None
     if seconds is None:
-        raise InvalidDuration(f"{_shown(text)} is not a duration; write {_EXAMPLES}")
+        raise InvalidDuration(f"{shown(text)} is not a duration; write {_EXAMPLES}")
     return float(seconds)
-
-
-def _shown(value: object) -> str:
-    try:
-        text = repr(value)
-    except ValueError:  # an integer of more digits than Python is willing to write
-        text = f"a {type(value).__name__} too large to show"
-    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
 
 
 # -- moments -------------------------------------------------------------------------------------------------------
@@ -132,7 +124,7 @@ def to_moment(name: str, value: object) -> Moment:
         return _read_moment(name, value.strip())
     if isinstance(value, datetime):
         if value.utcoffset() is None:
-            raise InvalidFilter(f"{name} needs a datetime with a time zone, not {value!r}; add tzinfo=UTC")
+            raise InvalidFilter(f"{name} needs a datetime with a time zone, not {shown(value)}; add tzinfo=UTC")
         return value
     return _ago(name, value)
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from bson import ObjectId
 
-from recruiter.domain.text import is_unicode, said_by
+from recruiter.domain.text import is_unicode, said_by, shown
 from recruiter.errors import InvalidJob, InvalidName
 
 JobId = ObjectId | str | int | UUID
@@ -43,6 +43,11 @@ def id_told(id: object) -> str:
     return repr(id) if isinstance(id, str) else str(id)
 
 
+def plain(text: str) -> str:
+    """The same text without its subclass, which may have a `__repr__` that raises."""
+    return text if type(text) is str else str.__str__(text)
+
+
 def check_name(kind: str, value: object) -> str:
     """The name itself, or an error that says what a name may be."""
     if not isinstance(value, str):
@@ -51,7 +56,7 @@ def check_name(kind: str, value: object) -> str:
         raise InvalidName(
             f"{kind} {value[:80]!r} is not a name: 1 to 200 characters, no white space, no '/', not starting with '$'"
         )
-    return value
+    return plain(value)
 
 
 def check_prefix(value: object) -> str:
@@ -70,7 +75,7 @@ def check_text(kind: str, value: object) -> str:
     """The text itself. Raises InvalidName for what is none, or is empty."""
     if not isinstance(value, str) or not value or not is_unicode(value):
         raise InvalidName(f"{kind} must be a text, not {said_by(value, repr)[:200]}")
-    return value
+    return plain(value)
 
 
 def check_remark(by: object, reason: object) -> None:
@@ -83,7 +88,7 @@ def check_remark(by: object, reason: object) -> None:
 def check_tags(tags: Iterable[object]) -> tuple[str, ...]:
     """The tags, each once, in order."""
     if isinstance(tags, str):
-        raise InvalidName(f"tags are a list of texts, as in [{tags!r}], not one text")
+        raise InvalidName(f"tags are a list of texts, as in [{shown(tags)}], not one text")
     if not isinstance(tags, Iterable):
         raise InvalidName(f"tags are a list of texts, not {said_by(tags, repr)[:200]}")
     checked: dict[str, None] = {}
@@ -110,7 +115,7 @@ def check_aliases(aliases: Iterable[object]) -> tuple[str, ...]:
     if not isinstance(aliases, Iterable):
         raise InvalidName(f"aliases are a list of names, not {said_by(aliases, repr)[:200]}")
     if isinstance(aliases, str):
-        raise InvalidName(f"aliases are a list of names, as in [{aliases!r}], not one text")
+        raise InvalidName(f"aliases are a list of names, as in [{shown(aliases)}], not one text")
     return tuple(check_name("alias", alias) for alias in aliases)
 
 

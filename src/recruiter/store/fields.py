@@ -15,6 +15,7 @@ from bson import ObjectId
 from bson.code import Code
 
 from recruiter.domain.job import JobId
+from recruiter.domain.names import plain
 from recruiter.domain.text import is_unicode, shown
 from recruiter.errors import InvalidJob, UnreadableDocument
 
@@ -53,7 +54,7 @@ def check_id(id: object) -> JobId:
             "a job id is an ObjectId, a text of up to 1,000 characters, an integer of 64 bits or a UUID, "
             f"not {shown(id)}{_FOR_SEVERAL if isinstance(id, list | tuple | set | frozenset) else ''}"
         )
-    return id
+    return plain(id) if isinstance(id, str) else id
 
 
 def text(document: Mapping[str, Any], name: str, default: Any = _REQUIRED, longest: int = LONGEST_TEXT) -> Any:

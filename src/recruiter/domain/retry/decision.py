@@ -27,7 +27,7 @@ from typing import Any, Self
 from recruiter.domain.definitions import qualified_name
 from recruiter.domain.names import check_name
 from recruiter.domain.state import Why
-from recruiter.domain.text import cut, said_by
+from recruiter.domain.text import cut, said_by, shown
 from recruiter.errors import InvalidJob
 
 MAX_CRASHES = 3
@@ -201,7 +201,7 @@ def checked_names(only: Iterable[type[BaseException] | str]) -> tuple[str, ...]:
 def only_names(only: Iterable[type[BaseException] | str]) -> tuple[str, ...]:
     """Exception classes, or their qualified names, as the names that are stored."""
     if isinstance(only, str | type) or not isinstance(only, Iterable):
-        raise InvalidJob(f"a list of exception classes is needed, as in only=[ConnectionError], not {only!r}")
+        raise InvalidJob(f"a list of exception classes is needed, as in only=[ConnectionError], not {shown(only)}")
     return tuple(_exception_name(each) for each in only)
 
 
@@ -226,4 +226,4 @@ def _exception_name(each: type[BaseException] | str) -> str:
         return each.removeprefix("builtins.")
     if isinstance(each, type) and issubclass(each, BaseException):
         return qualified_name(each)
-    raise InvalidJob(f"{each!r} is not an exception class, nor the qualified name of one")
+    raise InvalidJob(f"{shown(each)} is not an exception class, nor the qualified name of one")

@@ -90,7 +90,7 @@ class ExponentialBackoff(RetryManyTimes):
                 raise InvalidJob(f"most={humanize(self._most)!r} is shorter than the first delay: {self!r}")
         jitter: object = self.jitter
         if isinstance(jitter, bool) or not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
-            raise InvalidJob(f"jitter is a part of the delay, from 0 to 1, not {jitter!r}")
+            raise InvalidJob(f"jitter is a part of the delay, from 0 to 1, not {shown(jitter)}")
 
     @property
     def _most(self) -> timedelta:
@@ -260,7 +260,7 @@ def _names(exceptions: ExceptionClasses) -> tuple[str, ...]:
 
 def _policy(value: RetryPolicy) -> RetryPolicy:
     if not isinstance(value, RetryPolicy):
-        raise InvalidJob(f"a retry policy is needed, as in RetryManyTimes(3, 60), not {value!r}")
+        raise InvalidJob(f"a retry policy is needed, as in RetryManyTimes(3, 60), not {shown(value)}")
     return value
 
 
@@ -268,7 +268,7 @@ def _count(value: object, policy: str) -> int:
     # A number that JavaScript wrote is a float, whole or not.
     whole = isinstance(value, float) and value.is_integer()
     if isinstance(value, bool) or not (whole or isinstance(value, int)) or value < 0:  # type: ignore[operator]
-        raise InvalidJob(f"{policy} needs a number of retries, 0 or more, not {value!r}")
+        raise InvalidJob(f"{policy} needs a number of retries, 0 or more, not {shown(value)}")
     return int(value)  # type: ignore[call-overload,no-any-return]
 
 
@@ -280,7 +280,7 @@ def _number(duration: timedelta) -> int | float:
 def _age(text: object) -> timedelta:
     words = text.split() if isinstance(text, str) else []
     if words[-1:] != ["ago"]:
-        raise InvalidJob(f"a row of a TimeTable begins with an age such as '5 minutes ago', not {text!r}")
+        raise InvalidJob(f"a row of a TimeTable begins with an age such as '5 minutes ago', not {shown(text)}")
     return to_timedelta(" ".join(words[:-1]))
 
 

@@ -40,7 +40,7 @@ from cronsim import CronSim, CronSimError
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
 from recruiter.domain.retry.decision import LATEST
 from recruiter.domain.schedule.scheduler import SchedulePolicy, in_utc
-from recruiter.domain.text import said_by
+from recruiter.domain.text import said_by, shown
 from recruiter.errors import InvalidSchedule
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -322,4 +322,4 @@ def _zone_called(name: object) -> ZoneInfo:
         zones = {zone.lower(): zone for zone in available_timezones()}
         close = [zones[each] for each in get_close_matches(name.lower(), zones, n=3)]
         hint = f"did you mean {' or '.join(close)}?" if close else "write an IANA name such as 'Europe/Rome'"
-        raise InvalidSchedule(f"there is no time zone {name!r} on this machine; {hint}") from None
+        raise InvalidSchedule(f"there is no time zone {shown(name)} on this machine; {hint}") from None

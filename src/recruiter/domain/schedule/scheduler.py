@@ -29,6 +29,7 @@ from typing import Any, NoReturn, Self
 
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
 from recruiter.domain.job import Job
+from recruiter.domain.names import plain
 from recruiter.domain.retry.decision import LATEST
 from recruiter.domain.text import said_by
 from recruiter.errors import InvalidSchedule
@@ -83,7 +84,7 @@ class Late(StrEnum):
     @classmethod
     def of(cls, value: object) -> Late:
         """Raises InvalidSchedule."""
-        return cls(value) if isinstance(value, str) else cls._missing_(value)
+        return cls(plain(value)) if isinstance(value, str) else cls._missing_(value)
 
     @classmethod
     def _missing_(cls, value: object) -> NoReturn:

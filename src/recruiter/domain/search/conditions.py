@@ -20,7 +20,7 @@ from bson import ObjectId
 from recruiter.domain.arguments.values import to_bson
 from recruiter.domain.duration import to_timedelta
 from recruiter.domain.job import JobId
-from recruiter.domain.names import check_name
+from recruiter.domain.names import check_name, plain
 from recruiter.domain.retry.decision import exception_names
 from recruiter.domain.state import State
 from recruiter.domain.text import is_unicode, shown
@@ -43,7 +43,7 @@ _DEEPEST = 50
 def states(name: str, value: object) -> frozenset[str]:
     states = frozenset(str(state) for state in texts(name, value))
     for state in sorted(states - set(STATES)):
-        raise InvalidFilter(f"{state!r} is not a state; a job is {', '.join(STATES)}")
+        raise InvalidFilter(f"{shown(state)} is not a state; a job is {', '.join(STATES)}")
     return states
 
 
@@ -75,6 +75,7 @@ def errors(name: str, value: object) -> tuple[str, ...]:
 
 def ids_written(text: str) -> list[JobId]:
     """Every id that is written like this: as a text, an ObjectId, a number or a UUID; also as Python shows it."""
+    text = plain(text)
     ids: list[JobId] = [text]
     if shown_by_python := _AS_PYTHON.fullmatch(text):
         text = shown_by_python[1]
