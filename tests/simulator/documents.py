@@ -331,6 +331,9 @@ def _change(place: Document, name: str, operator: str, operand: Any, now: dateti
         case "$max":
             if old is MISSING or sort_key(value(operand)) > sort_key(old):
                 place[name] = value(operand)
+        case "$min":
+            if old is MISSING or sort_key(value(operand)) < sort_key(old):
+                place[name] = value(operand)
         case "$push":
             items = operand["$each"] if type(operand) is dict and "$each" in operand else [operand]
             place[name] = [*([] if old is MISSING else old), *value(list(items))]

@@ -40,14 +40,15 @@ class TestHandingBack:
 
         assert store.transactions.hand_back("w1", [second]).assigned == []
 
-    def test_an_at_most_once_job_goes_back_as_if_it_had_never_been_here(self, store: Store) -> None:
+    def test_an_at_most_once_job_goes_back_and_may_start_elsewhere(self, store: Store) -> None:
+        """What stays is that it was about to begin: no hand-back removes that."""
         job = a_job(at_most_once=True)
         hold(store, job)
         store.transactions.mark_started("w1", [job.id], NOW)
 
         store.transactions.settle("w1", OutcomeBatch.of([(job.id, outcomes.not_started(job_document(job)))]), {})
 
-        assert document(store, job.id) == job_document(job)
+        assert document(store, job.id) == job_document(job) | {"begun_at": NOW}
         assert held_by(store) == []
 
 
