@@ -209,13 +209,13 @@ def test_nothing_is_lost_when_an_attempt_ends_badly(
     # then
     end = handle.wait(timeout=60)
     assert stages(end) == [
-        ("running", "attempt 1", 0.5),
-        ("waiting", "attempt 1", 0.5),
-        ("running", "attempt 2", 0.5),
-        ("succeeded", "attempt 2", 1.0),
+        ("running", "run 1", 0.5),
+        ("waiting", "run 1", 0.5),
+        ("running", "run 2", 0.5),
+        ("succeeded", "run 2", 1.0),
     ]
     assert end.status[1].error
-    assert [line.text for line in end.log] == ["in attempt 1", "in attempt 2"]
+    assert [line.text for line in end.log] == ["in run 1", "in run 2"]
     assert end.locked_by is None
 
 
@@ -251,7 +251,7 @@ def test_a_frozen_worker_cannot_change_what_a_later_attempt_says(
     # then only the second one was ever seen there
     assert lockers == {other}
     found = document(store, handle.id)
-    assert (found["attempts"], found["locked_by"]) == (1, other)
+    assert (found["worker_deaths"], found["locked_by"]) == (1, other)
     assert [entry["state"] for entry in found["status"]] == ["running", "waiting", "running"]
 
 
