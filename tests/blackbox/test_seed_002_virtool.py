@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pymongo.collection import Collection
 
 from recruiter import Recruiter
+from recruiter.store.connection import Target
 from tests.blackbox.conftest import Written
 from tests.cli_here import here
 from tests.conftest import Starter, eventually
@@ -122,3 +124,78 @@ def test_memory_has_one_meaning_in_python_and_in_documents(
     assert recruiter.run("add_host") is not None
     assert recruiter.run("add_host") is not None
     assert recruiter.handle("foreign").wait(timeout=60).needs.amounts() == {"mem": size}
+
+
+STATES = {"waiting": "job", "running": "job", "complete": "left", "error": "left", "cancelled": "left"}
+
+
+def test_its_collection_is_imported(recruiter: Recruiter, scheduled: Collection[dict[str, Any]]) -> None:
+    """A job that waits or runs there, and none that has ended; with its user, its processors and its memory."""
+    client, name = scheduled.database.client, f"{scheduled.database.name}_virtool"
+    status = DOCUMENT["status"][-1]
+    try:
+        client[name]["jobs"].insert_many(
+            [{**DOCUMENT, "_id": state, "status": [{**status, "state": state}]} for state in STATES]
+        )
+        client[name]["jobs"].insert_many([{**DOCUMENT, "status": []}, {**DOCUMENT, "_id": "old", "archived": True}])
+        origin = Target.parse(recruiter.address).in_database(name).uri
+        code, said = here(recruiter.address, "import", "virtool", origin, "--output", "json")
+    finally:
+        client.drop_database(name)
+
+    assert code == 0, said
+    lines = {line["id"].partition(":")[2]: line for line in json.loads(said)["documents"]}
+    assert {id: line["what"] for id, line in lines.items()} == {**STATES, "f41e8c": "job", "old": "left"}
+    assert lines["running"]["told"] == "it was running there, and begins again"
+    assert lines["error"]["told"] == "it has ended: error"
+    job = recruiter.find("virtool:f41e8c")
+    assert (job.task, job.args, job.owner) == ("add_host", DOCUMENT["args"], "igboyes")
+    assert job.needs.amounts() == {"proc": 1, "mem": 4 * 2**30}
+
+
+def test_minimal_documents_have_the_fields_of_the_seed(recruiter: Recruiter) -> None:
+    """`task`, `status`, `proc`, `mem`, `username` and `archived`; the arguments can be large and are in whole jobs."""
+    recruiter.job("add_host", DOCUMENT["args"]).owned_by("igboyes").needing(proc=1, mem=4).enqueue()
+
+    (minimal,) = recruiter.jobs.list(minimal=True).jobs
+    (whole,) = recruiter.jobs.list().jobs
+
+    needs = {"proc": 1, "mem": 4 * 2**30}
+    assert (minimal.task, minimal.state, minimal.owner, minimal.needs.amounts()) == (
+        "add_host",
+        "waiting",
+        "igboyes",
+        needs,
+    )
+    assert whole.args == DOCUMENT["args"]
+
+
+def test_a_limit_on_jobs_of_one_task_holds_and_the_report_counts_them(
+    recruiter: Recruiter, application: Written, start: Starter, tmp_path: Path
+) -> None:
+    """`task_counts`, `used` and the instance limit of the seed."""
+    source = f"""
+        import time
+        from pathlib import Path
+        from recruiter import Recruiter
+
+        recruiter = Recruiter()
+
+        @recruiter.task
+        def nuvs():
+            while not Path({str(tmp_path / "over")!r}).exists():
+                time.sleep(0.05)
+    """
+    recruiter.controls.set_limit("task:nuvs", 1)
+    jobs = [recruiter.job("nuvs").needing(proc=1, mem=4).enqueue() for _ in range(2)]
+    start("start", "recruiter")
+    start("start", "worker", "--bootstrap", application(source), "--processes", "2", "--resources", "proc=4,mem=16")
+
+    eventually(lambda: recruiter.jobs.count(task="nuvs", state="running").number == 1)
+    used = {use.resource: (use.used, use.limit) for use in recruiter.controls.resources() if use.host is not None}
+    assert used == {"proc": (1, 4), "mem": (4 * 2**30, 16 * 2**30)}
+    assert recruiter.jobs.count(task="nuvs", state="waiting").number == 1
+    recruiter.cancel(jobs[1].id)
+    (tmp_path / "over").touch()
+    assert jobs[0].wait(timeout=60).done
+    assert eventually(lambda: recruiter.find(jobs[1].id)).why == "cancelled"

@@ -19,7 +19,7 @@ from recruiter.errors import JobExists, RecruiterError, SettingsError, StoreErro
 from recruiter.store.connection import Target
 from recruiter.store.database import foreign_documents
 
-Source = Literal["agenda", "recruiter-php", "apscheduler"]
+Source = Literal["agenda", "recruiter-php", "apscheduler", "job-scheduler-worker", "virtool"]
 
 _BEFORE = "it was imported before"
 
@@ -45,7 +45,7 @@ def import_(
     common: given.ApplicationOptions = given.ApplicationOptions(),
     output: Output = "table",
 ) -> int:
-    """Copies waiting jobs and schedules of Agenda, Recruiter for PHP or APScheduler 3 into this database.
+    """Copies waiting jobs and schedules of another program into this database.
 
     Stop the other program first. Its documents are not changed. Importing again creates no job twice. With --bootstrap,
     jobs get the defaults of your tasks: retries, timeout, group, tags.
@@ -53,7 +53,7 @@ def import_(
     Parameters
     ----------
     source
-        The program to import from.
+        The program to import from: Agenda, Recruiter for PHP, APScheduler 3, MongoDB Job Scheduler Worker or Virtool.
     origin
         Where its documents are: mongodb://host/database.
     dry_run
@@ -114,6 +114,9 @@ def _store_job(recruiter: Recruiter, moved: MovedJob, dry_run: bool) -> None:
     builder = builder.tagged_as(*moved.tags) if moved.tags else builder
     builder = builder if moved.group is None else builder.in_group(moved.group)
     builder = builder if moved.priority is None else builder.with_priority(moved.priority)
+    builder = builder if moved.owner is None else builder.owned_by(moved.owner)
+    builder = builder.needing(**moved.needs) if moved.needs else builder
+    builder = builder if moved.expires_in is None else builder.expires_in(moved.expires_in)
     builder = builder if moved.at is None else builder.schedule_at(moved.at)
     builder = builder if moved.retry is None else builder.retry_with_policy(moved.retry)
     job = replace(builder.build(), method=moved.method)

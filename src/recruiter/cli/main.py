@@ -76,7 +76,9 @@ COMMANDS: Final = {
     ),
     "import": (
         "import_:import_",
-        "Copies waiting jobs and schedules of Agenda, Recruiter for PHP or APScheduler 3 into this database.\n\n"
+        "Copies waiting jobs and schedules of another program into this database.
+
+"
         "Stop the other program first. Its documents are not changed. Importing again creates no job twice. "
         "With --bootstrap, jobs get the defaults of your tasks: retries, timeout, group, tags.",
     ),

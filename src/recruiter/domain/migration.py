@@ -5,6 +5,7 @@ A foreign document becomes a job, a scheduler, or nothing, with the reason.
     Agenda (Node)        one collection, `agendaJobs`, with a document for each job that waits, has ended or repeats
     APScheduler 3        `MongoDBJobStore` keeps each job as a pickle, in the collection `jobs`
     Recruiter for PHP    `scheduled` has the jobs that wait, `schedulers` those that repeat
+    MongoDB Job Scheduler Worker, Virtool's jobs manager    `jobs` has a document for each job, waiting or ended
 
 A pickle can call any function of any module when it is loaded. Here it cannot: only dates and time zones are built.
 Every other name becomes an inert record of its arguments, and nothing is imported.
@@ -25,6 +26,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from recruiter.domain.names import DEFAULT_METHOD
+from recruiter.domain.planning.needs import AmountLike
 from recruiter.domain.policy_registry import schedule_policy
 from recruiter.domain.retry.decision import RetryPolicy
 from recruiter.domain.retry.policies import DoNotDoItAgain, ExponentialBackoff, RetryForever, RetryManyTimes, TimeTable
@@ -50,6 +52,9 @@ class MovedJob:
     tags: tuple[str, ...] = ()
     method: str = DEFAULT_METHOD
     retry: RetryPolicy | None = None
+    owner: str | None = None
+    needs: Mapping[str, AmountLike] | None = None
+    expires_in: timedelta | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -427,11 +432,60 @@ def _php_schedule(stored: Mapping[str, Any]) -> SchedulePolicy | None:
     return EveryMinutes(1) if name == "EveryMinutes" else None
 
 
+# -- MongoDB Job Scheduler Worker --------------------------------------------------------------------------------------
+
+_LOCK_EXPIRATION = timedelta(minutes=15)
+_TRIGGER_WINDOW = timedelta(minutes=30)
+
+
+def from_job_scheduler_worker(document: Mapping[str, Any], renamed: Mapping[str, str], collection: str) -> Moved:
+    """What becomes of a document of `jobs`. A pending job runs within 30 minutes of its time or not at all, as there. A
+    locked one runs when its lock would have been taken over: 15 minutes after it was set, or now if it has no date."""
+    del collection
+    id, status = f"job-scheduler-worker:{document['_id']}", document.get("status")
+    if not isinstance(document.get("job_name"), str):
+        return NotMoved(id, "it has no job_name")
+    if status not in ("pending", "locked"):
+        return NotMoved(id, f"its status is {status!r}")
+    task, args = task_name(document["job_name"], renamed), arguments(document.get("payload"))
+    tags = (f"scheduler:{document['scheduler_id']}",) if isinstance(document.get("scheduler_id"), str) else ()
+    if status == "pending":
+        return MovedJob(id, task, args, moment(document.get("trigger_time")), tags=tags, expires_in=_TRIGGER_WINDOW)
+    locked_at = moment(document.get("locked_at"))
+    at = None if locked_at is None else locked_at + _LOCK_EXPIRATION
+    return MovedJob(id, task, args, at, tags=tags, notes=("it was locked there, and begins again",))
+
+
+# -- Virtool's jobs manager --------------------------------------------------------------------------------------------
+
+
+def from_virtool(document: Mapping[str, Any], renamed: Mapping[str, str], collection: str) -> Moved:
+    """What becomes of a document of `jobs`: the last entry of its status says whether it has ended."""
+    del collection
+    id = f"virtool:{document['_id']}"
+    if not isinstance(document.get("task"), str):
+        return NotMoved(id, "it has no task")
+    last = (document.get("status") or [{}])[-1]
+    state = last.get("state", "waiting") if isinstance(last, Mapping) else "waiting"
+    if state not in ("waiting", "running") or document.get("archived"):
+        return NotMoved(id, f"it has ended: {'archived' if document.get('archived') else state}")
+    return MovedJob(
+        id,
+        task_name(document["task"], renamed),
+        arguments(document.get("args")),
+        owner=document.get("username") or None,
+        needs={name: document[name] for name in ("proc", "mem") if document.get(name)},
+        notes=("it was running there, and begins again",) if state == "running" else (),
+    )
+
+
 Translate = Callable[[Mapping[str, Any], Mapping[str, str], str], Moved]
 
 SOURCES: Mapping[str, tuple[Translate, tuple[str, ...]]] = {
     "agenda": (from_agenda, ("agendaJobs",)),
     "recruiter-php": (from_recruiter_php, ("scheduled", "schedulers")),
     "apscheduler": (from_apscheduler, ("jobs",)),
+    "job-scheduler-worker": (from_job_scheduler_worker, ("jobs",)),
+    "virtool": (from_virtool, ("jobs",)),
 }
 """How the documents of each program are read, and the collections in which they are."""

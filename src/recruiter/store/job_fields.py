@@ -342,7 +342,8 @@ def check_foreign(document: Mapping[str, Any]) -> None:
         kind = type(document["_id"]).__name__
         raise InvalidJob(f"_id is {kind}; it must be an ObjectId, a short text, an integer or a UUID")
     if "task" not in document:
-        raise InvalidJob("task is missing")
+        hint = "; here job_name, payload and trigger_time are called task, args and scheduled_at"
+        raise InvalidJob(f"task is missing{hint if 'job_name' in document else ''}")
     for name, check in _FOREIGN.items():
         if name in document and (document[name] is not None or name in _NEVER_NULL):
             check(name, document[name])
