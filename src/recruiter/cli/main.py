@@ -76,9 +76,7 @@ COMMANDS: Final = {
     ),
     "import": (
         "import_:import_",
-        "Copies waiting jobs and schedules of another program into this database.
-
-"
+        "Copies waiting jobs and schedules of another program into this database.\n\n"
         "Stop the other program first. Its documents are not changed. Importing again creates no job twice. "
         "With --bootstrap, jobs get the defaults of your tasks: retries, timeout, group, tags.",
     ),
