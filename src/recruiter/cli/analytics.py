@@ -125,10 +125,11 @@ def _table(parts: list[tuple[str, Queue | None, Flow | None]], by: By, width: in
     waiting = () if by == "time" else ("queued", "running", "postponed")
     columns = [
         Column("name", fair=16, title=by),
-        *(Column(name, right=True) for name in (*waiting, "a minute", "failed", "latency")),
-        Column("latency_p95", right=True, rank=1, title="p95"),
+        *(Column(name, right=True, rank=1 if name == "postponed" else 0) for name in waiting),
+        *(Column(name, right=True) for name in ("a minute", "failed", "latency")),
+        Column("latency_p95", right=True, rank=2, title="p95"),
         Column("time", right=True),
-        Column("time_p95", right=True, rank=1, title="p95"),
+        Column("time_p95", right=True, rank=2, title="p95"),
     ]
     rows = [{"name": name, **_waiting(queue, waiting), **_flow(flow)} for name, queue, flow in parts]
     return table_of(rows, columns, width)

@@ -193,6 +193,7 @@ def exit_code(error: RecruiterError) -> int:
 # -- tables that fit, and figures as people read them: 12,034, 3.2 ms, ▁▃▇ -------------------------------------------
 
 _GAP = 2
+_LEAST_WIDTH = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +255,7 @@ def _room(columns: Sequence[Column], full: Mapping[Column, int]) -> int:
 
 def _widths(columns: Sequence[Column], full: Mapping[Column, int], width: int) -> dict[Column, int]:
     """What each needs to be read; what is left goes to those that need more, the most important first. Where even that
-    is too much, the longest gives way."""
+    is too much, the longest text gives way, then the longest number; no column becomes narrower than its header."""
     widths = {column: _fair(column, full[column]) for column in columns}
     left = width - _room(columns, full)
     for column in sorted(columns, key=lambda column: column.rank):
@@ -262,10 +263,10 @@ def _widths(columns: Sequence[Column], full: Mapping[Column, int], width: int) -
         widths[column] += more
         left -= more
     while left < 0:
-        longest = max(widths, key=lambda column: widths[column])
-        if widths[longest] <= 8:
+        wider = [column for column in columns if widths[column] > max(_LEAST_WIDTH, cell_len(column.header))]
+        if not wider:
             break
-        widths[longest] -= 1
+        widths[max(wider, key=lambda column: (column.fair is not None, widths[column]))] -= 1
         left += 1
     return widths
 

@@ -21,7 +21,7 @@ from recruiter.app import Recruiter
 from recruiter.cli import options as given
 from recruiter.cli.analytics import counted_before
 from recruiter.cli.options import Duration, recruiter_on
-from recruiter.cli.output import Page, bar, console, number, sparkline, write
+from recruiter.cli.output import Column, Page, bar, console, number, sparkline, table_of, write
 from recruiter.domain.duration import brief, to_seconds
 from recruiter.domain.lane import Lane
 from recruiter.domain.search.filter import JobSummary
@@ -111,7 +111,6 @@ def _keys() -> Iterator[Callable[[float], str]]:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
-_WIDE = 110
 _BAR = 12
 _HEAD = 6
 _AROUND_A_TABLE = 3
@@ -148,23 +147,23 @@ class Screen:
     """Lines; None for as many as it takes."""
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
-        wide = options.max_width >= _WIDE
+        width = options.max_width
         kinds = sorted({*self.analytics.queues, *self.analytics.flows}, key=self._load, reverse=True)
         workers, running = self.overview.workers, self.overview.running
         shown = _shares(self.height, [len(kinds), len(workers), len(running), *filter(None, [len(self.failed)])])
         yield from self._head()
         yield Text()
-        yield self._queues(kinds[: shown[0]], wide)
+        yield self._queues(kinds[: shown[0]], width)
         yield from _left_out(len(kinds) - shown[0], "kinds of jobs")
         yield Text()
-        yield self._workers(workers[: shown[1]], wide)
+        yield self._workers(workers[: shown[1]], width)
         yield from _left_out(len(workers) - shown[1], "workers")
         yield Text()
-        yield self._running(running[: shown[2]], wide)
+        yield self._running(running[: shown[2]], width)
         yield from _left_out(sum(len(each.running) for each in workers) - shown[2], "running jobs")
         if self.failed:
             yield Text()
-            yield self._failures(self.failed[: shown[3]])
+            yield self._failures(self.failed[: shown[3]], width)
 
     def _head(self) -> Iterable[Text]:
         overview, told = self.overview, self.analytics
@@ -196,73 +195,92 @@ class Screen:
         if groups := sorted(name.removeprefix("group:") for name in paused if name != FLEET):
             yield _line(f"paused: {', '.join(groups)}", "yellow")
 
-    def _queues(self, kinds: Sequence[tuple[str, str]], wide: bool) -> Table:
-        names = ["queued", "running", "postponed", "a minute", "failed", "latency", "time"]
-        names = names if wide else [name for name in names if name != "postponed"]
-        table = _table("group/task", names, ["waits because"] if wide and self.why else [])
+    def _queues(self, kinds: Sequence[tuple[str, str]], width: int) -> Table:
+        columns = [
+            Column("group/task", fair=20),
+            *_numbers("queued", "running"),
+            Column("postponed", right=True, rank=2),
+            *_numbers("a minute", "failed", "latency", "time"),
+            Column("waits because", rank=1, fair=30),
+        ]
+        rows = []
         for kind in kinds:
             queue = self.analytics.queues.get(kind) or Queue(0, 0, 0, 0)
-            flow = self.analytics.flows.get(kind)
-            counts = [queue.queued, queue.running, *([queue.postponed] if wide else [])]
-            why = [Text(one_line(self.why.get(kind, "")))] if wide and self.why else []
-            table.add_row(Text(one_line("/".join(kind))), *map(number, counts), *_flow(flow), *why)
-        return table
+            counts = {name: number(getattr(queue, name)) for name in ("queued", "running", "postponed")}
+            flow = _flow(self.analytics.flows.get(kind))
+            rows.append({"group/task": "/".join(kind), **counts, **flow, "waits because": self.why.get(kind)})
+        return table_of(rows, columns, width)
 
-    def _workers(self, workers: Sequence[RosterEntry], wide: bool) -> Table:
-        table = _table("worker", ["slots", "holds", "runs", "seen"], [*(["groups"] if wide else []), "state"])
+    def _workers(self, workers: Sequence[RosterEntry], width: int) -> Table:
+        columns = [
+            Column("worker", fair=20),
+            *_numbers("slots", "holds", "runs", "seen"),
+            Column("groups", rank=1, fair=16),
+            Column("state", fair=10),
+        ]
+        rows = []
         for entry in workers:
             worker = entry.registration
-            state = entry.state(self.overview.at)
-            groups = "all" if worker.groups is None else ", ".join(sorted(worker.groups))
-            seen = brief(max(0.0, (self.overview.at - entry.seen_at).total_seconds()))
-            counts = map(number, (worker.slots, worker.holds, len(entry.running)))
-            words = [*([groups] if wide else []), state]
-            table.add_row(
-                Text(one_line(entry.id)),
-                *counts,
-                seen,
-                *map(Text, map(one_line, words)),
-                style="red" if state == "silent" else None,
+            counts = {"slots": worker.slots, "holds": worker.holds, "runs": len(entry.running)}
+            rows.append(
+                {
+                    "worker": entry.id,
+                    **{name: number(count) for name, count in counts.items()},
+                    "seen": self._ago(entry.seen_at),
+                    "groups": "all" if worker.groups is None else sorted(worker.groups),
+                    "state": entry.state(self.overview.at),
+                }
             )
+        table = table_of(rows, columns, width)
+        for place, row in enumerate(rows):
+            table.rows[place].style = "red" if row["state"] == "silent" else None
         return table
 
-    def _running(self, running: Sequence[Running], wide: bool) -> Table:
-        table = _table("running", ["for"], ["task", *(["worker"] if wide else []), "progress"])
+    def _running(self, running: Sequence[Running], width: int) -> Table:
+        columns = [
+            Column("running", fair=24),
+            *_numbers("for"),
+            Column("task", fair=12),
+            Column("worker", rank=1, fair=16),
+            Column("progress", fair=20),
+        ]
+        rows = []
         for job in running:
-            lasted = brief(max(0.0, (self.overview.at - job.since).total_seconds()))
             told = f"{bar(job.progress, _BAR, plain=self.plain)} {job.progress:4.0%} {job.stage or ''}".rstrip()
-            words = [job.task, *([job.worker] if wide else []), told if job.stage or job.progress else ""]
-            table.add_row(Text(one_line(str(job.id))), lasted, *map(Text, map(one_line, words)))
-        return table
+            facts = {"running": str(job.id), "for": self._ago(job.since), "task": job.task, "worker": job.worker}
+            rows.append({**facts, "progress": told if job.stage or job.progress else None})
+        return table_of(rows, columns, width)
 
-    def _failures(self, failed: Sequence[JobSummary]) -> Table:
-        table = _table("failed", ["ago"], ["task", "error"])
+    def _failures(self, failed: Sequence[JobSummary], width: int) -> Table:
+        columns = [Column("failed", fair=24), *_numbers("ago"), Column("task", fair=12), Column("error", fair=20)]
+        rows = []
         for job in failed:
-            ago = brief(max(0.0, (self.overview.at - (job.ended_at or self.overview.at)).total_seconds()))
-            error = ": ".join(filter(None, (job.error, job.message))) or job.why or ""
-            table.add_row(Text(one_line(str(job.id))), ago, *map(Text, map(one_line, (job.task, error))))
-        return table
+            error = ": ".join(filter(None, (job.error, job.message))) or job.why
+            ago = self._ago(job.ended_at or self.overview.at)
+            rows.append({"failed": str(job.id), "ago": ago, "task": job.task, "error": error})
+        return table_of(rows, columns, width)
+
+    def _ago(self, moment: datetime) -> str:
+        return brief(max(0.0, (self.overview.at - moment).total_seconds()))
 
     def _load(self, kind: tuple[str, str]) -> tuple[float, ...]:
         queue, flow = self.analytics.queues.get(kind), self.analytics.flows.get(kind)
         return (flow.throughput.value if flow else 0.0, queue.queued + queue.running if queue else 0)
 
 
-def _table(first: str, numbers: Sequence[str], words: Sequence[str] = ()) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column(first, overflow="ellipsis", no_wrap=True)
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    for name in words:
-        table.add_column(name, overflow="ellipsis", no_wrap=True)
-    return table
+def _numbers(*names: str) -> list[Column]:
+    return [Column(name, right=True) for name in names]
 
 
-def _flow(flow: Flow | None) -> list[str]:
+def _flow(flow: Flow | None) -> dict[str, str]:
     if flow is None:
-        return ["0", "0", "–", "–"]
-    failed = number(_failures(flow.ended))
-    return [number(flow.throughput.value), failed, brief(flow.latency.average), brief(flow.execution_time.average)]
+        return {"a minute": "0", "failed": "0", "latency": "–", "time": "–"}
+    return {
+        "a minute": number(flow.throughput.value),
+        "failed": number(_failures(flow.ended)),
+        "latency": brief(flow.latency.average),
+        "time": brief(flow.execution_time.average),
+    }
 
 
 def _failures(ended: Mapping[str, int]) -> int:

@@ -70,6 +70,11 @@ class Target:
 
     @classmethod
     def parse(cls, text: str, prefix: str = DEFAULT_PREFIX) -> Target:
+        if not text.strip():
+            raise InvalidTarget(
+                "the MongoDB address is empty. It comes from --target, RECRUITER_TARGET or recruiter.toml: "
+                f"{_EXAMPLES}; without one of them it is 127.0.0.1:27017"
+            )
         uri = text.strip() if "://" in text else f"mongodb://{text.strip()}"
         scheme, _, rest = uri.partition("://")
         if scheme not in ("mongodb", "mongodb+srv") or not rest.strip("/"):

@@ -362,7 +362,7 @@ class Store:
             told = (f"{' and '.join(actions)} on {self._place(name)}" for name, actions in missing.items())
             raise StoreRefused(
                 f"this user of MongoDB may not {'; nor '.join(told)}. Grant it the role for processes "
-                "(docs/how-to/mongodb-roles.md)"
+                '(see "Users and roles in MongoDB" in the documentation)'
             )
 
     def _place(self, collection: str) -> str:

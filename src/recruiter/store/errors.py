@@ -99,6 +99,7 @@ DRIVER_REFUSES = (BSONError, OverflowError, UnicodeEncodeError, RecursionError)
 """What the driver raises, besides its own errors, for a document that it can neither read nor write."""
 
 _ASIDE = re.compile(r" \(configured timeouts: [^)]*\)|, Timeout: [\d.]+s$|\[Errno -?\d+\] ")
+_ROLES_PAGE = 'see "Users and roles in MongoDB" in the documentation'
 _MAY_NOT = re.compile(r'not authorized on (\S+) to execute command \{ (\w+): (?:"([^"]+)")?')
 
 
@@ -204,7 +205,7 @@ def _refusal(text: str) -> str:
     if may_not is not None:
         database, command, place = may_not.groups()
         where = f"{database}.{place}" if place else f"database {database}"
-        return f"this user may not {command} on {where}. Grant it a role that may (docs/how-to/mongodb-roles.md)"
+        return f"this user may not {command} on {where}. Grant it a role that may ({_ROLES_PAGE})"
     if "requires authentication" in text:
         return f"{text}. Put the user and its password into the address: mongodb://USER:PASSWORD@HOST/DATABASE"
     return f"{text.rstrip('.')}. Check the user, its password, and authSource= in the address"

@@ -123,7 +123,7 @@ def prepare(
         if missing:
             raise StoreRefused(
                 f"database {database.name} is not prepared ({', '.join(missing)}), and this user may not prepare "
-                "it; run `recruiter prepare` once as a user who may (docs/how-to/mongodb-roles.md)"
+                'it; run `recruiter prepare` once as a user who may ("Users and roles in MongoDB" in the documentation)'
             ) from error
         return []
     return todo

@@ -45,7 +45,7 @@ SessionId: TypeAlias = UUID | Mapping[str, Any]
 _UNAUTHORIZED = 13
 _MAY_NOT_END = (
     "may not end the session of a process that died; its locks stay for up to a minute. Grant this user "
-    "killAnySession on the cluster (docs/how-to/mongodb-roles.md)"
+    'killAnySession on the cluster (see "Users and roles in MongoDB" in the documentation)'
 )
 
 

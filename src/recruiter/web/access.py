@@ -66,7 +66,7 @@ class Loopback:
             raise HTTPException(
                 403,
                 "Users do not sign in here, so only this machine may look. Set "
-                f"{USERS_VARIABLE}=name:password, or give the console access=… (docs/how-to/web-console.md).",
+                f'{USERS_VARIABLE}=name:password, or give the console access=… ("The web console" in the docs).',
             )
         return "a local user"
 

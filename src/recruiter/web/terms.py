@@ -15,6 +15,11 @@ class Term:
     command: str = ""
     """The command that shows the same."""
 
+    @property
+    def page(self) -> str:
+        """The page as it is called in the documentation's navigation, roughly: an installed user has no files of it."""
+        return self.docs.rpartition("/")[2].removesuffix(".md").replace("-", " ")
+
 
 _ALL = {
     "Jobs": {
