@@ -63,6 +63,7 @@ class TestErrors:
         (error,) = event["exception"]["values"]
         assert (error["type"], error["value"]) == ("ConnectionError", "order 7: the bank does not answer")
         assert error["stacktrace"]["frames"][-1]["function"] == "charge"
+        assert (error["mechanism"]["type"], error["mechanism"]["handled"]) == ("recruiter", False)
         about = event["contexts"]["job"]
         assert about["id"] == str(job.id)
         assert (about["task"], about["group"], about["attempt"]) == ("charge", "billing", "2")
@@ -130,6 +131,8 @@ class TestTraces:
         assert trace["trace_id"] == request.trace_id
         assert trace["parent_span_id"] == publish["span_id"]
         assert trace["status"] == "ok"
+        assert trace["data"]["messaging.message.body.size"] > 0
+        assert 0 <= trace["data"]["messaging.message.receive.latency"] < 60_000  # milliseconds
 
 
 def run_due(recruiter: Recruiter, urn: str) -> None:

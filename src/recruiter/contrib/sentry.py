@@ -16,15 +16,18 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 import sentry_sdk
 from sentry_sdk.crons import capture_checkin
 from sentry_sdk.tracing import Transaction
+from sentry_sdk.utils import event_from_exception
 
 from recruiter.domain.job import Job
 from recruiter.errors import RecruiterError
 from recruiter.instruments import AttemptEnd, AttemptStart, Follower, Instrument
+from recruiter.store.codec import encode
 from recruiter.store.connection import answered_within
 
 if TYPE_CHECKING:
@@ -86,6 +89,9 @@ class Sentry(Instrument):
                 transaction.set_data("messaging.message.id", str(job.id))
                 transaction.set_data("messaging.destination.name", job.group)
                 transaction.set_data("messaging.message.retry.count", start.number - 1)
+                transaction.set_data("messaging.message.body.size", len(encode({"args": job.args})))
+                latency = (datetime.now(UTC) - job.scheduled_at).total_seconds()
+                transaction.set_data("messaging.message.receive.latency", max(0.0, latency) * 1000)
                 yield _SentryFollower(cast(Transaction, transaction), self._retries, self._check_in(start))
 
     def _context(self, start: AttemptStart) -> dict[str, Any]:
@@ -122,9 +128,18 @@ class _SentryFollower(Follower):
         if end.outcome in _STATUS:
             self._transaction.set_status(_STATUS[end.outcome])
         if end.error is not None and (end.outcome == "failed" or (end.outcome == "retried" and self._retries)):
-            sentry_sdk.capture_exception(end.error)
+            _capture(end.error)
         if self._check_in is not None and end.outcome in ("succeeded", "failed", "cancelled"):
             self._check_in.conclude("ok" if end.outcome == "succeeded" else "error")
+
+
+def _capture(error: BaseException) -> None:
+    """As the integrations of the SDK do: no code of the application has handled this exception."""
+    options = sentry_sdk.get_client().options
+    event, hint = event_from_exception(
+        cast("Any", error), client_options=options, mechanism={"type": "recruiter", "handled": False}
+    )
+    sentry_sdk.capture_event(event, hint=hint)
 
 
 class _CheckIn:
