@@ -53,15 +53,21 @@ QUICK = {"RECRUITER_CONSIDERED_DEAD_AFTER": "2s", "RECRUITER_LEASE_TIME": "1s", 
 class Fleet:
     """Our own processes, ended by pid whatever happens."""
 
-    def __init__(self, target: str, bootstrap: str, **environment: str) -> None:
+    def __init__(self, target: str, bootstrap: str, log: Path | None = None, **environment: str) -> None:
+        """They append what they log to a file, if there is one."""
+        self._log = log
         self._environment = {**os.environ, "RECRUITER_TARGET": target, "RECRUITER_LOG_LEVEL": "error", **environment}
         self._bootstrap = bootstrap
         self.members: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str) -> None:
-        command = [sys.executable, "-m", "recruiter.cli.main", "start", name, "--bootstrap", self._bootstrap]
-        more = ["--processes", "2"] if name == "worker" else []
-        self.members[name] = subprocess.Popen([*command, *more], env=self._environment)
+        """What comes after a blank tells apart processes of the same kind."""
+        kind = name.partition(" ")[0]
+        command = [sys.executable, "-m", "recruiter.cli.main", "start", kind, "--bootstrap", self._bootstrap]
+        more = ["--processes", "2"] if kind == "worker" else []
+        with open(self._log or os.devnull, "ab") as log:
+            stderr = None if self._log is None else log
+            self.members[name] = subprocess.Popen([*command, *more], env=self._environment, stderr=stderr)
 
     def kill(self, name: str) -> None:
         self.members[name].send_signal(signal.SIGKILL)

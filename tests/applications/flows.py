@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 from pathlib import Path
 
-from recruiter import Recruiter, current_job
+from recruiter import Recruiter, RetryManyTimes, current_job
 
 recruiter = Recruiter()
 
@@ -41,6 +42,17 @@ def countdown(folder: str, number: int) -> None:
     _leave(folder, f"count {number}")
     if number:
         current_job.flow.add(countdown.job(folder, number - 1).with_id(f"{current_job.flow.id}:{number - 1}"))
+
+
+@recruiter.task(retry=RetryManyTimes(1, "50ms"))
+def try_luck(folder: str, name: str, fails: float, wait: float, results: list[str | None]) -> str:
+    """Fails so often, by chance."""
+    del results
+    time.sleep(wait)
+    _leave(folder, name)
+    if random.random() < fails:
+        raise ValueError(name)
+    return name
 
 
 def _leave(folder: str, line: str) -> None:

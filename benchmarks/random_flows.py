@@ -1,0 +1,292 @@
+"""Random flows, with real processes that are killed and frozen: every flow ends as its steps say.
+
+    python benchmarks/random_flows.py [--flows N] [--seed S] [--at-once N]
+
+Two recruiters, two workers and a cleaner run; one of them is killed and replaced, or frozen for some seconds, all the
+time. Meanwhile people start flows of up to twelve steps that fail by chance, and pause, cancel, retry, recover and add
+to them. The cleaner forgets a flow ten seconds after its end, and some flows are added to, retried or recovered in just
+that moment. In the end each flow is checked:
+
+- no step is lost, waits forever or succeeds twice; a step that waited for a failure failed; a step that succeeded did so
+  after those that it waits for
+- the flow has the state that follows from its steps
+- the steps at its end were made once: `on_end` and the one of its outcome, and no other more than once
+
+A seed repeats the choices, not the timing. Starts a private MongoDB; prints what has happened and what was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from recruiter import FlowHandle, FlowNotFound, FlowState, InvalidFlow, JobNotFound, ResultTimeout, Step
+from recruiter.embedded import EmbeddedServer
+from recruiter.store.codec import flow_of
+from recruiter.store.database import Store
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(HERE.parent))
+
+from flows import Fleet  # noqa: E402
+
+from tests.applications import flows  # noqa: E402
+
+SETTINGS = {
+    "RECRUITER_CONSIDERED_DEAD_AFTER": "3s",
+    "RECRUITER_LEASE_TIME": "1s",
+    "RECRUITER_HEARTBEAT": "0.2s",
+    "RECRUITER_CLEAN_AFTER": "10s",
+    "RECRUITER_WAIT_AT_LEAST": "0.3s",
+    "RECRUITER_WAIT_AT_MOST": "1s",
+}
+KEPT_SECONDS = 10.0
+LONGEST_FLOW_SECONDS = 240.0
+SIGNS = ("a bug in Recruiter", "cannot be processed")
+"""What no process should log."""
+MEMBERS = ("recruiter", "recruiter 2", "worker", "worker 2", "cleaner")
+
+
+class Forgotten(Exception):
+    """The cleaner was faster."""
+
+
+class Person:
+    """Starts one flow, changes it, and checks how it has ended."""
+
+    def __init__(self, store: Store, folder: str, number: int, seed: int) -> None:
+        self.store = store
+        self.folder = folder
+        self.rng = random.Random(f"{seed} {number}")
+        self.number = number
+        self.steps: list[Step[Any]] = []
+        self.done: Counter[str] = Counter()
+        flow = flows.recruiter.flow(f"flow {number}")
+        for _ in range(self.rng.randint(1, 12)):
+            self.steps.append(flow.add(*self.step(), **self.dependencies()))
+        for end in ("on_success", "on_failure", "on_end"):
+            getattr(flow, end)(flows.try_luck, folder, f"{number} {end}", 0.0, 0.0, [])
+        self.handle: FlowHandle = flow.start()
+
+    def step(self) -> tuple[Any, ...]:
+        name = f"{self.number} step {len(self.steps)}"
+        taken = self.rng.sample(self.steps[-3:], min(len(self.steps), self.rng.choice((0, 0, 1, 2))))
+        fails, wait = self.rng.choice((0.0, 0.0, 0.2, 0.6)), self.rng.choice((0.0, 0.01, 0.3))
+        return flows.try_luck, self.folder, name, fails, wait, [step.result for step in taken]
+
+    def dependencies(self) -> dict[str, Any]:
+        chosen = self.rng.sample(self.steps, min(len(self.steps), self.rng.choice((0, 1, 1, 2, 12))))
+        anyhow = [step for step in chosen if self.rng.random() < 0.25]
+        return {"after": [step for step in chosen if step not in anyhow], "after_any": anyhow}
+
+    # -- what happens to it --------------------------------------------------------------------------------------------
+
+    def live(self) -> Counter[str]:
+        acts = [self.pause, self.cancel, self.retry, self.recover, self.add]
+        with suppress(Forgotten):
+            for _ in range(self.rng.randint(0, 5)):
+                time.sleep(self.rng.choice((0.0, 0.05, 0.3, 1.0)))
+                self.attempt(self.rng.choice(acts))
+            self.check()
+            if self.rng.random() < 0.15:  # in the moment when the cleaner forgets it
+                time.sleep(KEPT_SECONDS - self.rng.random())
+                for _ in range(10):
+                    self.attempt(self.rng.choice([self.retry, self.recover, self.add]))
+                    time.sleep(0.2)
+                self.done["at the moment of cleaning"] += 1
+                self.check()
+        return self.done
+
+    def attempt(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+            self.done[act.__name__] += 1
+        except FlowNotFound as error:
+            self.is_gone()
+            raise Forgotten from error
+        except (InvalidFlow, JobNotFound):  # it has ended, is cancelled, or was recovered before
+            self.done["refused"] += 1
+
+    def pause(self) -> None:
+        self.handle.pause()
+        time.sleep(self.rng.random())
+        self.handle.resume()
+
+    def cancel(self) -> None:
+        self.handle.cancel()
+
+    def retry(self) -> None:
+        self.handle.retry()
+
+    def recover(self) -> None:
+        query = {"flow.id": self.handle.id, "done": False, "recovered_as": None, "flow.on": None}
+        failed = [job["_id"] for job in self.store.archived.collection.find(query, {"_id": 1})]
+        if failed:
+            flows.recruiter.recover(self.rng.choice(failed))
+
+    def add(self) -> None:
+        self.steps.append(self.handle.add(*self.step(), **self.dependencies()))
+
+    # -- how it has ended ----------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raises AssertionError; Forgotten when the cleaner has removed it before it was checked."""
+        try:
+            self.handle.wait(LONGEST_FLOW_SECONDS)
+            self.wait_for_the_ends()
+            query = {"flow.id": self.handle.id}
+            ended = list(self.store.archived.collection.find(query))
+            stored = self.store.flows.get(self.handle.id)
+        except FlowNotFound:
+            stored = None
+        except ResultTimeout:
+            raise AssertionError(f"it has not ended: {self.handle.report()}") from None
+        if stored is None:  # forgotten while it was read, or before
+            self.is_gone()
+            raise Forgotten
+        self.check_steps(ended)
+        self.check_end(ended, stored)
+        self.done["checked"] += 1
+
+    def wait_for_the_ends(self) -> None:
+        until = time.monotonic() + LONGEST_FLOW_SECONDS
+        while self.store.scheduled.collection.find_one({"flow.id": self.handle.id}, {"_id": 1}) is not None:
+            assert time.monotonic() < until, "a step at the end of the flow does not run"
+            time.sleep(0.05)
+
+    def is_gone(self) -> None:
+        waiting = self.store.scheduled.collection.count_documents({"flow.id": self.handle.id})
+        assert waiting == 0, f"{waiting} steps wait in a flow that is forgotten"
+        self.done["forgotten"] += 1
+
+    def check_steps(self, ended: list[dict[str, Any]]) -> None:
+        places = [(job, place) for job in ended if (place := flow_of(job)) is not None and place.on is None]
+        known = {place.step for _, place in places}
+        lost = {step.id for step in self.steps} - known
+        assert not lost, f"steps are lost: {lost}"
+        succeeded = Counter(place.step for job, place in places if job["done"])
+        assert not succeeded or max(succeeded.values()) == 1, "a step succeeded twice"
+        last = Counter(place.step for job, place in places if not job["done"] and job.get("recovered_as") is None)
+        assert not last or max(last.values()) == 1, "a step has two last jobs"
+        assert known == set(succeeded) | set(last), "a step neither succeeded nor failed"
+        for job, place in places:
+            missing = [other for other in place.after if other not in place.any and other not in succeeded]
+            assert not (job["done"] and missing), "a step succeeded before the steps that it waits for"
+            blamed = job["why"] == "dependency-failed" and job.get("recovered_as") is None
+            assert missing or not blamed, "a step failed for dependencies that have succeeded"
+
+    def check_end(self, ended: list[dict[str, Any]], stored: Any) -> None:
+        jobs = [job for job in ended if job["flow"].get("on") is None]
+        succeeded = {job["flow"]["step"] for job in jobs if job["done"]}
+        is_success = succeeded == {job["flow"]["step"] for job in jobs}
+        otherwise = FlowState.FAILED if stored.cancel is None else FlowState.CANCELLED
+        wanted = FlowState.SUCCEEDED if is_success else otherwise
+        assert stored.state is wanted, f"it is {stored.state.value}, and its steps say {wanted.value}"
+        ends = Counter(job["flow"]["on"] for job in ended if job["flow"].get("on") and not job.get("recovered_from"))
+        assert ends["end"] == ends["success" if is_success else "failure"] == 1, (
+            f"the ends were made {dict(ends)} times"
+        )
+        assert max(ends.values()) == 1, f"the ends were made {dict(ends)} times"
+        assert all(job["done"] for job in ended if job["flow"].get("on")), "a step at the end of the flow failed"
+
+
+class Trouble(threading.Thread):
+    """Kills or freezes one process after the other."""
+
+    def __init__(self, fleet: Fleet, seed: int) -> None:
+        super().__init__(daemon=True)
+        self._fleet = fleet
+        self._rng = random.Random(f"trouble {seed}")
+        self._over = threading.Event()
+        self.made: Counter[str] = Counter()
+
+    def run(self) -> None:
+        while not self._over.wait(self._rng.uniform(0.5, 2.5)):
+            name = self._rng.choice(MEMBERS)
+            what = self._rng.choice(("killed", "frozen"))
+            if what == "killed":
+                self._fleet.kill(name)
+            else:
+                process = self._fleet.members[name]
+                process.send_signal(signal.SIGSTOP)
+                self._over.wait(self._rng.uniform(0.5, 5.0))
+                process.send_signal(signal.SIGCONT)
+            self.made[f"{name.partition(' ')[0]} {what}"] += 1
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join()
+
+
+def run(count: int, seed: int, at_once: int) -> int:
+    wrong: list[str] = []
+    happened: Counter[str] = Counter()
+    began = time.monotonic()
+    with EmbeddedServer() as server, tempfile.TemporaryDirectory() as folder:
+        target = server.uri.replace("/?", "/flows?")
+        flows.recruiter.point_at(target)
+        store = flows.recruiter.store
+        store.prepare()
+        log = Path(folder) / "log"
+        fleet = Fleet(target, flows.__file__, log, **SETTINGS)
+        trouble = Trouble(fleet, seed)
+
+        def one(number: int) -> None:
+            try:
+                happened.update(Person(store, folder, number, seed).live())
+            except Exception as error:
+                wrong.append(f"flow {number}: {type(error).__name__}: {error}")
+                print(wrong[-1], flush=True)
+            happened["flows"] += 1
+            if happened["flows"] % 50 == 0:
+                print(f"  {happened['flows']} flows after {time.monotonic() - began:.0f} s", flush=True)
+
+        try:
+            for name in MEMBERS:
+                fleet.start(name)
+            trouble.start()
+            with ThreadPoolExecutor(at_once) as people:
+                list(people.map(one, range(count)))
+        finally:
+            trouble.stop()
+            fleet.stop()
+        left = store.scheduled.collection.count_documents({})
+        runs = len(flows.lines(folder))
+        bugs = [line for line in log.read_text().splitlines() if any(sign in line for sign in SIGNS)]
+        flows.recruiter.close()
+    for line in bugs[:10]:
+        print(f"  log: {line}")
+    if bugs:
+        wrong.append(f"{len(bugs)} lines in the log that should not be there")
+    if left:
+        wrong.append(f"{left} jobs wait, although every flow has ended")
+    told = ", ".join(f"{number:,} {what}" for what, number in sorted(happened.items()))
+    print(f"seed {seed}: {told}; {runs:,} runs of steps in {time.monotonic() - began:.0f} s")
+    print("  " + ", ".join(f"{number} × {what}" for what, number in sorted(trouble.made.items())))
+    print(f"  {len(wrong)} wrong" if wrong else "  every flow ended as its steps say")
+    return 1 if wrong else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--flows", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--at-once", type=int, default=16)
+    given = parser.parse_args()
+    return run(given.flows, given.seed, given.at_once)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
