@@ -190,7 +190,7 @@ def survive(parts: int, seed: int) -> None:
         flows.recruiter.point_at(target)
         store = flows.recruiter.store
         store.prepare()
-        fleet = Fleet(target, flows.__file__, **QUICK)
+        fleet = Fleet(target, flows.__file__, None, **QUICK)
         began = time.perf_counter()
         try:
             for name in ("recruiter", "worker"):

@@ -7,7 +7,7 @@ time. Meanwhile people start flows of up to twelve steps that fail by chance, an
 to them. The cleaner forgets a flow ten seconds after its end, and some flows are added to, retried or recovered in just
 that moment. In the end each flow is checked:
 
-- no step is lost, waits forever or succeeds twice; a step that waited for a failure failed; a step that succeeded did so
+- no step is lost, waits forever or succeeds twice; a step that waited for a failure failed; a step that succeeded came
   after those that it waits for
 - the flow has the state that follows from its steps
 - the steps at its end were made once: `on_end` and the one of its outcome, and no other more than once

@@ -1,7 +1,6 @@
 """Random flows of up to 200 steps on a real MongoDB: steps run, fail, are tried again, recovered, cancelled and added,
-also by steps that run; the whole flow is paused, resumed,
-cancelled and retried while workers hold some of its steps; leaders depose each other, and workers die in the middle of
-jobs.
+also by steps that run; the whole flow is paused, resumed, cancelled, retried and forgotten while workers hold some of
+its steps; leaders depose each other, and workers die in the middle of jobs. `RANDOM_FLOWS=1000` tries so many small ones.
 
 Whatever happens: a step starts only after those it waits for have ended as asked, and not while the flow is paused; it
 waits or runs once at any time, runs once for each attempt that is counted or cut off, and succeeds once; when nothing
@@ -10,9 +9,11 @@ is left to do, each step has the state that follows from the others, and so has 
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import timedelta
 from random import Random
 from typing import Any
 
@@ -20,10 +21,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from recruiter import FlowHandle, FlowState, InvalidFlow, JobNotFound, Recruiter, Step
+from recruiter import FlowHandle, FlowNotFound, FlowState, InvalidFlow, JobNotFound, Recruiter, Step
 from recruiter.domain.flow import FlowStep, StepState
 from recruiter.domain.job import JobId
 from recruiter.steps import release
+from recruiter.steps.clean import forget_flows
 from recruiter.store import flow_steps, job_fields
 from recruiter.store.codec import decode, flow_of
 from tests.flows import Stage
@@ -57,6 +59,7 @@ class World:
         """Runs that ended with their worker and are not counted as attempts."""
         self.held: list[JobId] = []
         self.paused = False
+        self.forgotten = False
         flow = stage.recruiter.flow("random")
         self.steps: list[Step[Any]] = []
         for _ in range(size):
@@ -92,8 +95,16 @@ class World:
             self.pause_or_resume: 3,
             self.cancel_all: 1,
             self.retry_all: 2,
+            self.clean: 2,
         }
-        self.rng.choices(list(actions), list(actions.values()))[0]()
+        try:
+            self.rng.choices(list(actions), list(actions.values()))[0]()
+        except FlowNotFound:
+            self.forgotten = True
+
+    def clean(self) -> None:
+        """The cleaner forgets what has ended, as if it was old."""
+        forget_flows(self.store, self.store.clock.now() + timedelta(days=2), timedelta(days=1))
 
     def begin(self) -> None:
         """The worker is given some of the steps, and starts them."""
@@ -200,7 +211,7 @@ class World:
 
     def comes_to_rest(self) -> None:
         """From here on nothing fails any more, and nobody holds the flow up."""
-        if self.paused:
+        if self.paused and not self.forgotten:
             self.pause_or_resume()
         self.stage.settle_down()
         while self.held or self.stage.ready():
@@ -209,6 +220,10 @@ class World:
             self.stage.settle_down()
 
     def check(self) -> None:
+        if self.forgotten or self.store.flows.get(self.handle.id) is None:
+            left = self.store.scheduled.collection, self.store.archived.collection, self.store.flows.markers
+            assert [collection.count_documents({}) for collection in left] == [0, 0, 0], "a step outlives its flow"
+            return
         flow, ended = self.handle.id, self.store.archived.collection
         assert self.store.scheduled.collection.count_documents({}) == 0, "a step is stuck"
         assert self.store.flows.markers.count_documents({}) == 0
@@ -249,11 +264,13 @@ def lives(recruiter: Recruiter, rng: Random, size: int) -> None:
         world = World(Stage(recruiter), rng, size)
         for _ in range(min(60 + size, 160)):
             world.happens()
+            if world.forgotten:
+                break
         world.comes_to_rest()
     world.check()
 
 
-@settings(max_examples=8, suppress_health_check=_CHECKS, phases=_PHASES)
+@settings(max_examples=int(os.environ.get("RANDOM_FLOWS", "8")), suppress_health_check=_CHECKS, phases=_PHASES)
 @given(seed=st.integers(0, 2**32), size=st.integers(1, 30))
 def test_small_flows(recruiter: Recruiter, seed: int, size: int) -> None:
     lives(recruiter, Random(seed), size)
