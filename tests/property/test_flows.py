@@ -1,6 +1,6 @@
 """Random flows of up to 200 steps on a real MongoDB: steps run, fail, are tried again, recovered, cancelled and added,
 also by steps that run; the whole flow is paused, resumed, cancelled, retried and forgotten while workers hold some of
-its steps; leaders depose each other, and workers die in the middle of jobs. `RANDOM_FLOWS=1000` tries so many small ones.
+its steps; leaders depose each other, and workers die in the middle of jobs. `RANDOM_FLOWS=N`: N small ones.
 
 Whatever happens: a step starts only after those it waits for have ended as asked, and not while the flow is paused; it
 waits or runs once at any time, runs once for each attempt that is counted or cut off, and succeeds once; when nothing
