@@ -1,0 +1,171 @@
+"""Flows as a user sees them: their outcome, their ends, pauses and cancels, and mistakes in making them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from recruiter import FlowState, InvalidFlow, JobExists, Recruiter, Task
+
+
+@pytest.fixture
+def local(target: str) -> Iterator[Recruiter]:
+    """An application whose jobs this test runs itself."""
+    with Recruiter(target) as recruiter:
+        yield recruiter
+
+
+@pytest.fixture
+def ran() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def broken() -> set[str]:
+    """The steps that fail."""
+    return set()
+
+
+@pytest.fixture
+def say(local: Recruiter, ran: list[str], broken: set[str]) -> Task[..., Any, str]:
+    @local.task
+    def say(name: str) -> str:
+        ran.append(name)
+        if name in broken:
+            raise ValueError(name)
+        return name
+
+    return say
+
+
+def with_ends(local: Recruiter, say: Any) -> Any:
+    flow = local.flow("f")
+    return flow.on_success(say, "success").on_failure(say, "failure").on_end(say, "end")
+
+
+@pytest.mark.parametrize("again", ["retry", "recover"])
+def test_a_flow_whose_last_step_is_repeated_and_succeeds_has_succeeded(
+    local: Recruiter, say: Any, ran: list[str], broken: set[str], again: str
+) -> None:
+    """Given a flow that failed, when its step runs again and succeeds, then the flow has succeeded, be the worker first or
+    the leader."""
+    for number in range(5):
+        broken.add("step")
+        flow = with_ends(local, say)
+        step = flow.add(say, "step")
+        handle = flow.start()
+        local.run_all(say)
+        assert handle.wait(10).state is FlowState.FAILED
+        failed_at = handle.report().ended_at
+        broken.clear()
+        ran.clear()
+
+        if again == "retry":
+            handle.retry()
+        else:
+            local.recover(step.id)
+        local.run_all(say)
+
+        assert handle.wait(10).state is FlowState.SUCCEEDED, f"flow {number}"
+        assert ran == ["step", "success"]
+        ended_at = handle.report().ended_at
+        assert failed_at is not None
+        assert ended_at is not None
+        assert ended_at > failed_at
+
+
+def test_a_step_that_is_added_to_a_flow_that_succeeded_and_fails_makes_it_fail(
+    local: Recruiter, say: Any, ran: list[str], broken: set[str]
+) -> None:
+    flow = with_ends(local, say)
+    flow.add(say, "step")
+    handle = flow.start()
+    local.run_all(say)
+    broken.add("late")
+
+    handle.add(say, "late")
+    local.run_all(say)
+
+    assert handle.wait(10).state is FlowState.FAILED
+    assert sorted(ran) == ["end", "failure", "late", "step", "success"]
+
+
+def test_the_ends_of_a_cancelled_flow_run(local: Recruiter, say: Any, ran: list[str]) -> None:
+    flow = with_ends(local, say)
+    flow.add(say, "step")
+    handle = flow.start()
+
+    assert handle.cancel(by="ada") == 1
+    local.run_all(say)
+
+    assert handle.wait(10).state is FlowState.CANCELLED
+    assert sorted(ran) == ["end", "failure"]
+
+
+def test_a_retry_leaves_a_flow_paused(local: Recruiter, say: Any, ran: list[str], broken: set[str]) -> None:
+    broken.add("step")
+    flow = local.flow("f")
+    flow.add(say, "step")
+    handle = flow.start()
+    local.run_all(say)
+    handle.pause(by="ada", reason="the bank is closed")
+    broken.clear()
+
+    handle.retry()
+    local.run_all(say)
+
+    assert handle.report().state is FlowState.PAUSED
+    handle.resume()
+    local.run_all(say)
+    assert handle.wait(10).state is FlowState.SUCCEEDED
+    assert ran == ["step", "step"]
+
+
+def test_an_end_whose_id_is_taken_meanwhile_runs_all_the_same(local: Recruiter, say: Any, ran: list[str]) -> None:
+    flow = local.flow("f")
+    flow.add(say, "step")
+    flow.on_end(say.job("end").with_id("report"))
+    handle = flow.start()
+    say.job("other").with_id("report").enqueue()
+
+    local.run_all(say)
+
+    assert handle.wait(10).state is FlowState.SUCCEEDED
+    assert sorted(ran) == ["end", "other", "step"]
+
+
+def test_an_end_whose_id_is_taken_before_is_refused(local: Recruiter, say: Any) -> None:
+    say.job("other").with_id("report").enqueue()
+    flow = local.flow("f")
+    flow.add(say, "step")
+    flow.on_end(say.job("end").with_id("report"))
+
+    with pytest.raises(JobExists, match="report"):
+        flow.start()
+
+
+class TestMistakes:
+    def test_a_step_that_must_succeed_and_need_not(self, local: Recruiter, say: Any) -> None:
+        flow = local.flow("f")
+        first = flow.add(say, "first")
+
+        with pytest.raises(InvalidFlow, match="use one of them"):
+            flow.add(say, "second", after=first, after_any=first)
+
+    @pytest.mark.parametrize("use", [bool, "{}".format, str], ids=["if", "f-string", "str"])
+    def test_a_result_is_used_before_it_is_there(self, local: Recruiter, say: Any, use: Callable[[Any], Any]) -> None:
+        step = local.flow("f").add(say, "first")
+
+        with pytest.raises(InvalidFlow, match="Pass it to a step as an argument"):
+            use(step.result)
+
+    def test_a_step_is_removed_alone(self, local: Recruiter, say: Any) -> None:
+        flow = local.flow("f")
+        step = flow.add(say, "first")
+        flow.start()
+        local.run_all(say)
+
+        with pytest.raises(InvalidFlow, match="a step of flow"):
+            local.remove(step.id)
