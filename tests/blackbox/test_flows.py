@@ -49,8 +49,8 @@ def with_ends(local: Recruiter, say: Any) -> Any:
 def test_a_flow_whose_last_step_is_repeated_and_succeeds_has_succeeded(
     local: Recruiter, say: Any, ran: list[str], broken: set[str], again: str
 ) -> None:
-    """Given a flow that failed, when its step runs again and succeeds, then the flow has succeeded, be the worker first or
-    the leader."""
+    """Given a flow that failed, when its step runs again and succeeds, then the flow has succeeded, whether the worker
+    or the leader comes first."""
     for number in range(5):
         broken.add("step")
         flow = with_ends(local, say)
