@@ -16,7 +16,7 @@ from recruiter.attempt import log_context
 from recruiter.clock import SystemClock
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.job import Job, JobId
-from recruiter.domain.names import check_prefix, id_told
+from recruiter.domain.names import check_prefix, check_remark, id_told
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.errors import JobExists, RecruiterError, StoreUnreachable
 from recruiter.events import Event
@@ -194,39 +194,46 @@ class Producer(RegistryOwner):
 
     # -- signals and recovery ------------------------------------------------------------------------------------
 
-    def signal(self, id: JobId, name: str, data: Any = None, *, session: Session | None = None) -> None:
+    def signal(
+        self, id: JobId, name: str, data: Any = None, *, by: str | None = None, session: Session | None = None
+    ) -> None:
         """Sends a signal to a job: `recruiter.signal(job.id, "approved", {"by": "ada"})`. A job that waits for it
         (`current_job.wait_for("approved")`) goes on with the data. The signal may come before the job waits for it.
+        `by` is shown in the history of the job.
 
         Returns when it is durable; with a `session` it is part of the caller's own transaction. Raises JobNotFound if
         the job has ended or does not exist, InvalidName, UnsupportedValue, JobTooLarge and InvalidSession.
         """
+        check_remark(by, None)
         name, stored = signal.checked_signal(name, data)
         job = find.meant(self.store, id)
         if session is None:
             owner = (
                 owner_of(self.store.scheduled.document(job) or {"_id": job}) if self.payload.has_codec else Owner(job)
             )
-            signal.signal(self.store, job, name, self.payload.seal(Sealed.SIGNAL, owner, stored, name))
+            signal.signal(self.store, job, name, self.payload.seal(Sealed.SIGNAL, owner, stored, name), by)
             self.after_send()
-        elif not perform(self.store, session, self._signalling(job, name, stored)):
+        elif not perform(self.store, session, self._signalling(job, name, stored, by)):
             raise signal.not_signalled(self.store, job, name)
 
-    async def asignal(self, id: JobId, name: str, data: Any = None, *, session: Session | None = None) -> None:
+    async def asignal(
+        self, id: JobId, name: str, data: Any = None, *, by: str | None = None, session: Session | None = None
+    ) -> None:
         """Like `signal`, without blocking the event loop. The session may be of an AsyncMongoClient."""
         if session is None or not is_async(session):
-            await in_a_thread(self.signal, id, name, data, session=session)
+            await in_a_thread(self.signal, id, name, data, by=by, session=session)
             return
+        check_remark(by, None)
         name, stored = signal.checked_signal(name, data)
         job = await in_a_thread(find.meant, self.store, id)
-        if not await aperform(self.store, session, self._signalling(job, name, stored)):
+        if not await aperform(self.store, session, self._signalling(job, name, stored, by)):
             raise await in_a_thread(signal.not_signalled, self.store, job, name)
 
-    def _signalling(self, job: JobId, name: str, stored: Any) -> Callable[[InSession], Steps[bool]]:
+    def _signalling(self, job: JobId, name: str, stored: Any, by: str | None) -> Callable[[InSession], Steps[bool]]:
         def steps(here: InSession) -> Steps[bool]:
             owner = (yield from here.owner(job)) if self.payload.has_codec else Owner(job)
             sealed = self.payload.seal(Sealed.SIGNAL, owner, stored, name)
-            return (yield from here.signal(job, name, sealed, self.clock.now()))
+            return (yield from here.signal(job, name, sealed, self.clock.now(), by))
 
         return steps
 

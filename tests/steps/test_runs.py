@@ -114,7 +114,9 @@ def test_retiring_the_worker_takes_it(store: Store, job: Any) -> None:
 
 def test_handing_back_takes_it(store: Store, job: Any) -> None:
     run_of(store, job).prove(transaction=True)
-    outcome = interrupted(HeldJob(job.id, encode(job_document(job))), {}, job.created_at)
+    outcome = interrupted(
+        HeldJob(job.id, encode(job_document(job))), {}, job.created_at, job.created_at, "w1", "a test"
+    )
 
     settle(store, "w1", [(job.id, outcome)], {})
 

@@ -283,6 +283,7 @@ def signal(
     *,
     data: str | None = None,
     clear: Flag = False,
+    by: str | None = None,
     common: given.ApplicationOptions = given.ApplicationOptions(),
 ) -> None:
     """Sends a signal to a job that waits for it, or will (current_job.wait_for).
@@ -297,7 +298,10 @@ def signal(
         What wait_for returns, as JSON: '{"by": "ada"}'. It is sealed by the codec of the application, if it has one.
     clear
         Store the data as it is: for an application without a codec, which then need not be loaded.
+    by
+        Who sends it (default: your user name).
     """
+    author = given.AuthorOptions(by=by).author
     try:
         value = None if data is None else json.loads(data)
     except ValueError as error:
@@ -310,12 +314,12 @@ def signal(
         )
     if value is None or clear:
         with recruiter_on(common) as recruiter:
-            recruiter.signal(id, name, value)
+            recruiter.signal(id, name, value, by=author)
     else:
         with given.application_recruiter(common) as recruiter:
             owner = load_application(bootstrap).owner_of(recruiter.find(id).task)
             recruiter.payload = getattr(owner, "payload", recruiter.payload)
-            recruiter.signal(id, name, value)
+            recruiter.signal(id, name, value, by=author)
     say(f"job {id} was sent the signal {name!r}")
 
 

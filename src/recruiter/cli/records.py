@@ -19,7 +19,6 @@ from recruiter.domain.names import DEFAULT_METHOD
 from recruiter.domain.search.conditions import BLOCKED
 from recruiter.domain.search.filter import JobSummary
 from recruiter.domain.state import State
-from recruiter.domain.text import remark
 from recruiter.store.payload import shown_payload
 
 COLUMNS = (
@@ -105,6 +104,7 @@ def full_record(job: Job) -> dict[str, Any]:
         "executions": [execution._asdict() for execution in job.executions],
         "status": [entry._asdict() for entry in job.status],
         "log": [line._asdict() for line in job.log],
+        "history": [{**entry._asdict(), "text": str(entry)} for entry in job.history],
     }
     if isinstance(job, ArchivedJob):
         facts |= {
@@ -294,8 +294,8 @@ def _moments(job: Job) -> Iterator[tuple[datetime, str]]:
             yield attempt.ended_at, f"attempt {number} {_outcome(attempt)}"
     if job.locked_by is not None and job.locked_at is not None:
         yield job.locked_at, f"attempt {job.attempts + 1} started on {job.locked_by}"
-    if job.cancel is not None and job.cancel.at is not None:
-        yield job.cancel.at, f"cancelled by {remark(job.cancel.by, job.cancel.reason)}"
+    for event in job.history:
+        yield event.at, str(event)
     if isinstance(job, ArchivedJob):
         yield job.archived_at, f"ended, {job.why}"
 

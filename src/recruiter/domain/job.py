@@ -44,6 +44,8 @@ class Signal(NamedTuple):
     name: str
     at: datetime
     data: Any = None
+    by: str | None = None
+    """Who sent it, if they said so."""
 
 
 class SignalWait(NamedTuple):
@@ -70,6 +72,17 @@ class Happened(StrEnum):
     RESCHEDULED = "rescheduled"
     RUN_NOW = "run-now"
     REPRIORITISED = "reprioritised"
+    HANDED_BACK = "handed-back"
+    """Its worker ended it and let it wait again; no attempt was counted."""
+    SIGNAL = "signal"
+    SLEPT = "slept"
+    WAITED = "waited"
+    """It left its worker to wait for a signal."""
+    FLOW_PAUSED = "flow-paused"
+    CANCELLED = "cancelled"
+    """A person asked for it."""
+    RECOVERED = "recovered"
+    """It was run once more, as another job; or it is that other job."""
 
 
 HISTORY_KEPT = 50
@@ -85,9 +98,38 @@ class HistoryEntry(NamedTuple):
     by: str | None = None
     """The person or the worker that did it."""
     reason: str | None = None
-    old: datetime | int | float | None = None
-    """The time or priority before a change, and after it."""
-    new: datetime | int | float | None = None
+    old: datetime | JobId | float | None = None
+    """The time or priority before a change, or the job that this one repeats."""
+    new: datetime | JobId | float | None = None
+    """The time or priority after a change, the name of a signal, or the job that repeats this one."""
+
+    def __str__(self) -> str:
+        old, new = _written(self.old), _written(self.new)
+        match self.what:
+            case Happened.RESCHEDULED | Happened.REPRIORITISED:
+                told = f"{self.what} from {old} to {new}"
+            case Happened.SIGNAL:
+                told = f"got the signal {new!r}"
+            case Happened.WAITED:
+                told = f"left its slot to wait for the signal {new!r}"
+            case Happened.RECOVERED:
+                told = f"recovered as {new}" if self.new is not None else f"made to repeat {old}"
+            case _:
+                told = _TOLD.get(self.what, self.what)
+        by = f" by {self.by}" if self.by is not None else ""
+        return f"{told}{by}{f': {self.reason}' if self.reason else ''}"
+
+
+_TOLD: Mapping[str, str] = {
+    Happened.RUN_NOW: "made due",
+    Happened.HANDED_BACK: "handed back",
+    Happened.SLEPT: "left its slot to sleep",
+    Happened.FLOW_PAUSED: "its flow was paused",
+}
+
+
+def _written(value: object) -> str:
+    return f"{value:%Y-%m-%d %H:%M:%S} UTC" if isinstance(value, datetime) else str(value)
 
 
 EXECUTIONS_KEPT = 20
@@ -195,8 +237,8 @@ class Job:
     """The signals that it was sent, taken or not; the data as it is stored."""
     waits_for: SignalWait | None = None
     """The signal that it waits for (`current_job.wait_for`)."""
-    history: tuple[HistoryEntry, ...] = ()
-    """What happened to it beside its attempts: changes by people; the last 50 entries."""
+    changes: tuple[HistoryEntry, ...] = ()
+    """What was written down of it: changes by people, hand backs; the last 50 entries. `history` has everything."""
 
     @property
     def key(self) -> JobId:
@@ -224,6 +266,12 @@ class Job:
     def state(self) -> State:
         """A job that a worker holds is running, or about to."""
         return State.WAITING if self.locked_by is None else State.RUNNING
+
+    @property
+    def history(self) -> tuple[HistoryEntry, ...]:
+        """What happened to it beside its attempts, in the order of time: changes by people, signals, sleeps, hand
+        backs, recoveries, pauses of its flow."""
+        return _history(self)
 
     # -- how it ended: of a job that has not, nothing
 
@@ -261,6 +309,19 @@ class Job:
     def last_execution(self) -> Execution | None:
         """The last attempt that has ended, if there was one."""
         return self.executions[-1] if self.executions else None
+
+
+def _history(job: Job) -> tuple[HistoryEntry, ...]:
+    entries = [*job.changes, *(HistoryEntry(sent.at, Happened.SIGNAL, sent.by, new=sent.name) for sent in job.signals)]
+    slept = (done for done in job.checkpoints if done.name.startswith("sleep "))
+    entries += (HistoryEntry(done.at, Happened.SLEPT) for done in slept)
+    if job.waits_for is not None:
+        entries.append(HistoryEntry(job.waits_for.since, Happened.WAITED, new=job.waits_for.signal))
+    if job.cancel is not None and job.cancel.at is not None:
+        entries.append(HistoryEntry(job.cancel.at, Happened.CANCELLED, job.cancel.by, job.cancel.reason))
+    if job.recovered_from is not None:
+        entries.append(HistoryEntry(job.created_at, Happened.RECOVERED, old=job.recovered_from))
+    return tuple(sorted(entries, key=lambda entry: entry.at))
 
 
 def expiry(scheduled_at: datetime, seconds: float) -> datetime:

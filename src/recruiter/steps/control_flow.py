@@ -14,7 +14,7 @@ from functools import partial
 from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
 
-from recruiter.domain.job import JobId
+from recruiter.domain.job import Cancellation, JobId
 from recruiter.errors import FlowNotFound, InvalidFlow
 from recruiter.store.batches import ids_in_batches
 from recruiter.store.codec import anew, encode_job
@@ -38,7 +38,7 @@ def pause_flow(store: Store, flow: ObjectId, now: datetime, by: str | None, reas
     holds = store.transactions.by_hand(write)
     if holds is None:
         raise _not_found(flow)
-    store.flow_steps.hold(flow, holds)
+    store.flow_steps.hold(flow, holds, Cancellation(now, by, reason))
     store.flows.look_again_unless(flow, holds)
     store.roster.tell_of_pauses()
 

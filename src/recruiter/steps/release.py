@@ -234,7 +234,7 @@ class _Look:
         if flow.cancel is not None:
             self._steps.flag(self._id, flow.cancel._asdict(), flow.cancels)
         elif flow.paused is not None and marker.all:
-            self._steps.hold(self._id, flow.holds)
+            self._steps.hold(self._id, flow.holds, flow.paused)
             self._store.flows.look_again_unless(self._id, flow.holds)
             self._store.roster.tell_of_pauses()
 

@@ -28,9 +28,9 @@ def checked_signal(name: object, data: Any) -> tuple[str, Any]:
     return text, stored
 
 
-def signal(store: Store, id: JobId, name: str, data: Any) -> None:
+def signal(store: Store, id: JobId, name: str, data: Any, by: str | None = None) -> None:
     """Returns when it is durable. Raises JobNotFound when the job has ended, or never was."""
-    if not store.scheduled.signal(id, name, data, store.clock.now()):
+    if not store.scheduled.signal(id, name, data, store.clock.now(), by):
         raise not_signalled(store, id, name)
 
 

@@ -24,13 +24,13 @@ from bson import ObjectId
 from pymongo.collection import Collection
 
 from recruiter.domain.duration import not_before
-from recruiter.domain.job import HISTORY_KEPT, Happened, JobId
+from recruiter.domain.job import Happened, JobId
 from recruiter.domain.names import ASIDE
 from recruiter.store.codec import Document
 from recruiter.store.collections.roster import Roster
 from recruiter.store.errors import store_call
 from recruiter.store.fields import LAST_MOMENT
-from recruiter.store.job_fields import WAITS_FOR_SIGNAL
+from recruiter.store.job_fields import WAITS_FOR_SIGNAL, appended
 
 _LONGEST_EXPIRY_SECONDS = 1e11
 
@@ -71,9 +71,8 @@ class Change:
         entry: Document = {"at": self.at, "what": self.what.value, "change": self.id, "from": f"${name}", "to": self.to}
         said = {"by": self.by, "reason": self.reason}
         entry |= {key: {"$literal": value} for key, value in said.items() if value is not None}
-        history = {"$cond": [{"$isArray": "$history"}, "$history", []]}
         fields = _times(self.to, self.at) if isinstance(self.to, datetime) else {"priority": self.to}
-        return [{"$set": {**fields, "history": {"$slice": [{"$concatArrays": [history, [entry]]}, -HISTORY_KEPT]}}}]
+        return [{"$set": {**fields, "history": appended(entry)}}]
 
     @property
     def is_last(self) -> Document:

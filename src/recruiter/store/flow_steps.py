@@ -17,7 +17,7 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
 from recruiter.domain.flow import FlowStep, StepState
-from recruiter.domain.job import JobId
+from recruiter.domain.job import Cancellation, Happened, JobId
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE
 from recruiter.domain.state import Why
 from recruiter.store.codec import LENIENT, RAW, Document, decode_leniently, flow_of
@@ -28,6 +28,7 @@ from recruiter.store.collections.roster import Roster
 from recruiter.store.collections.scheduled import Scheduled
 from recruiter.store.errors import store_call
 from recruiter.store.fields import is_job_id
+from recruiter.store.job_fields import appended, history_entry
 
 _AT_ONCE = 1000
 """Steps that are asked for in one query."""
@@ -339,13 +340,16 @@ class FlowSteps:
     # -- for people ----------------------------------------------------------------------------------------------
 
     @store_call
-    def hold(self, flow: ObjectId, holds: int) -> int:
+    def hold(self, flow: ObjectId, holds: int, paused: Cancellation) -> int:
         """Takes the waiting steps of a paused flow out of their lanes, and writes on all that have not ended that they
         are held: a leader that decided before it, and was frozen since, cannot release them. Returns how many."""
         not_held = {"flow.held": {"$not": {"$gte": holds}}}
         query = {"flow.id": flow, "lane": {"$gt": "", "$ne": CANCELLED_LANE}, **not_held}
-        update = {"$set": {"lane": BLOCKED_LANE, "flow.held": holds}}
-        return self._scheduled.update_many(query, update, hint=scheduled.BY_FLOW).modified_count
+        fields: Document = {"lane": BLOCKED_LANE, "flow.held": holds}
+        if paused.at is not None:
+            entry = history_entry(Happened.FLOW_PAUSED, paused.at, paused.by, paused.reason)
+            fields["history"] = appended({"$literal": entry})
+        return self._scheduled.update_many(query, [{"$set": fields}], hint=scheduled.BY_FLOW).modified_count
 
     @store_call
     def flag(self, flow: ObjectId, flag: Document, cancels: int) -> None:

@@ -44,7 +44,7 @@ from recruiter.store.codec import LARGEST_JOB, OPTIONS, Document, encode_job
 from recruiter.store.collections import creations
 from recruiter.store.errors import store_call, translate
 from recruiter.store.fields import is_job_id, moment_or_none
-from recruiter.store.job_fields import begun_at
+from recruiter.store.job_fields import begun_at, marked_as_recovered
 from recruiter.store.payload import Owner, owner_of
 from recruiter.store.sessions import DURABLE, run_transaction
 
@@ -317,7 +317,7 @@ class InSession:
     def recover(self, job: Job) -> Steps[None]:
         """Stores the job that repeats one that has ended, and marks the old one."""
         self._needs_a_transaction("recover")
-        ended, mark = self._collection(archived.NAME), {"$set": {"recovered_as": job.id}}
+        ended, mark = self._collection(archived.NAME), marked_as_recovered(job.id)
         old: Document = {"_id": job.recovered_from}
         if job.flow is not None:
             old["recovered_as"] = None  # a step waits or runs once
@@ -383,9 +383,9 @@ class InSession:
         found = yield from self._find(scheduled.NAME, [id], {"origin": 1, "recovered_from": 1})
         return owner_of(found[0]) if found else Owner(id)
 
-    def signal(self, id: JobId, name: str, data: Any, at: datetime) -> Steps[bool]:
+    def signal(self, id: JobId, name: str, data: Any, at: datetime, by: str | None = None) -> Steps[bool]:
         """Tells a job something. False when there is no such job, or it has been told too much."""
-        jobs, (query, update) = self._collection(scheduled.NAME), scheduled.signalling(id, name, data, at)
+        jobs, (query, update) = self._collection(scheduled.NAME), scheduled.signalling(id, name, data, at, by)
         told = yield lambda: jobs.update_one(query, update, session=self._session)
         return bool(told.matched_count)
 

@@ -22,6 +22,7 @@ from recruiter.domain.job import (
     Cancellation,
     Checkpoint,
     Execution,
+    Happened,
     HistoryEntry,
     Job,
     JobId,
@@ -196,10 +197,15 @@ NOT_BEGUN: Fields = {"begun_at": None, "attempts": 0, "snoozes": {"$in": [None, 
 """The same as a condition on documents in `scheduled`."""
 
 
+def signal_document(signal: Signal) -> Fields:
+    document: Fields = {"name": signal.name, "at": signal.at, "data": signal.data}
+    return document if signal.by is None else {**document, "by": signal.by}
+
+
 def signals_of(document: Mapping[str, Any]) -> tuple[Signal, ...]:
     """What the job was told from outside, likewise."""
     return tuple(
-        Signal(each["name"], each["at"], each.get("data"))
+        Signal(each["name"], each["at"], each.get("data"), text_or_none(each.get("by")))
         for each in _documents(document.get("signals"))
         if is_text(each.get("name")) and moment_or_none(each.get("at")) is not None
     )
@@ -230,7 +236,31 @@ WAITS_FOR_SIGNAL: Fields = {
 """The same as an expression of MongoDB: the job waits for a signal now."""
 
 
-def history_of(document: Mapping[str, Any]) -> tuple[HistoryEntry, ...]:
+def history_entry(what: Happened, at: datetime, by: str | None = None, reason: str | None = None) -> Fields:
+    """An entry in the history of a job, as it is stored."""
+    said = {"by": by, "reason": reason}
+    return {"at": at, "what": what.value, **{name: value for name, value in said.items() if value is not None}}
+
+
+def pushed(entry: Fields) -> Fields:
+    """The `$push` that adds an entry to the history of a job."""
+    return {"history": {"$each": [entry], "$slice": -HISTORY_KEPT}}
+
+
+def appended(entry: Fields) -> Fields:
+    """The same as an expression, for the value of `history` in a pipeline."""
+    history = {"$cond": [{"$isArray": "$history"}, "$history", []]}
+    return {"$slice": [{"$concatArrays": [history, [entry]]}, -HISTORY_KEPT]}
+
+
+def marked_as_recovered(id: JobId) -> list[Fields]:
+    """The update of an ended job that is repeated by this one."""
+    as_it_is = {"$literal": id}
+    entry = {"at": "$$NOW", "what": Happened.RECOVERED.value, "to": as_it_is}
+    return [{"$set": {"recovered_as": as_it_is, "history": appended(entry)}}]
+
+
+def changes_of(document: Mapping[str, Any]) -> tuple[HistoryEntry, ...]:
     """What happened to the job; values written by hand that make no sense are skipped."""
     return tuple(
         HistoryEntry(
@@ -238,16 +268,16 @@ def history_of(document: Mapping[str, Any]) -> tuple[HistoryEntry, ...]:
             entry["what"],
             text_or_none(entry.get("by")),
             text_or_none(entry.get("reason")),
-            _moment_or_number(entry.get("from")),
-            _moment_or_number(entry.get("to")),
+            _value(entry.get("from")),
+            _value(entry.get("to")),
         )
         for entry in _documents(document.get("history"))[-HISTORY_KEPT:]
         if is_text(entry.get("what")) and moment_or_none(entry.get("at")) is not None
     )
 
 
-def _moment_or_number(value: Any) -> datetime | int | float | None:
-    return value if isinstance(value, int | float) else moment_or_none(value)
+def _value(value: Any) -> datetime | JobId | float | None:
+    return value if is_job_id(value) or isinstance(value, float) else moment_or_none(value)
 
 
 MOST_INDEXED = 20
@@ -502,11 +532,11 @@ JOB_FIELDS: tuple[JobField, ...] = (
              lambda checkpoints: [checkpoint_document(each) for each in checkpoints],
              use=_U.PROTOCOL | _U.OWN | _U.LARGE | _U.HISTORY),
     JobField("signals", "signals", lambda document, _: signals_of(document), (),
-             lambda signals: [signal._asdict() for signal in signals],
+             lambda signals: [signal_document(signal) for signal in signals],
              use=_U.PROTOCOL | _U.OWN | _U.LARGE | _U.HISTORY),
     JobField("waits_for", "waits_for", lambda document, _: waiting_for(document),
              use=_U.PROTOCOL | _U.WAITING | _U.PLANNED | _U.HISTORY),
-    JobField("history", "history", lambda document, _: history_of(document), use=_U.PROTOCOL | _U.LARGE | _U.HISTORY),
+    JobField("history", "changes", lambda document, _: changes_of(document), use=_U.PROTOCOL | _U.LARGE | _U.HISTORY),
     # what it has reported
     JobField("status", "status", use=_REPORT | _U.LARGE),
     JobField("log", "log", use=_REPORT | _U.LARGE),

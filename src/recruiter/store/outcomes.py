@@ -67,6 +67,8 @@ class Rescheduled:
     """The attempt that is over, to be counted; None where none is."""
     signal: tuple[str, int] | None = None
     """It waits for so many signals of this name: if they have come meanwhile, it is due at once."""
+    happened: Mapping[str, Any] | None = None
+    """An entry for the history of the job."""
 
 
 class Settled(NamedTuple):
@@ -287,11 +289,11 @@ def not_started(document: Document) -> Rescheduled:
     return Rescheduled(document["_id"], document["attempts"], {}, ("started_by", "started_at"))
 
 
-def interrupted(document: Document, progress: Document, started_at: datetime) -> Rescheduled:
+def interrupted(document: Document, progress: Document, started_at: datetime, happened: Document) -> Rescheduled:
     """A job that was started and ended by us: it waits again, with the progress that it has reported, and no attempt is
-    counted. Its run loses its token."""
+    counted. Its run loses its token, and its history says what happened."""
     fields = progress | _begun(document, started_at, started_at)
-    return Rescheduled(document["_id"], document["attempts"], fields, UNLOCKED)
+    return Rescheduled(document["_id"], document["attempts"], fields, UNLOCKED, happened=happened)
 
 
 def cancelled_by(document: Document) -> dict[str, str]:
@@ -362,7 +364,7 @@ def reduced(id: JobId, outcome: Outcome, original: bytes | None, at: datetime, r
     record |= place_in_flow(outcome if isinstance(outcome, bytes) else original or b"")
     if isinstance(outcome, Rescheduled):
         fields = {name: value for name, value in outcome.fields.items() if name in _PLANNED_FIELDS}
-        yield replace(outcome, fields=fields)
+        yield replace(outcome, fields=fields, happened=None)
         yield from (encode({**record, "original": value}) for value in as_value(original or b""))
         return
     ended: Document = {}

@@ -23,7 +23,7 @@ from recruiter.store.codec import flow_of, job_from, lane_of
 from recruiter.store.collections.inbox import LOCK_LASTS, is_locked
 from recruiter.store.collections.limits import Rules
 from recruiter.store.database import Store
-from recruiter.store.job_fields import history_of, waiting_for
+from recruiter.store.job_fields import changes_of, waiting_for
 from recruiter.store.roster_fields import RosterEntry
 
 
@@ -239,7 +239,7 @@ def _leader(store: Store, now: datetime) -> str | None:
 
 def _since(document: dict[str, object]) -> str:
     """Why it is postponed, if not because it was made so."""
-    changes = history_of(document)
+    changes = changes_of(document)
     if changes and changes[-1].what == Happened.RESCHEDULED and changes[-1].new == document["scheduled_at"]:
         return f": rescheduled by {remark(changes[-1].by, changes[-1].reason)}"
     if document.get("snoozed"):

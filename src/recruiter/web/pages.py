@@ -72,7 +72,7 @@ STATES = {
 }
 """Each with its sign: colour alone tells nobody."""
 TABS = ("running", "queued", "postponed", "failed", "succeeded", "cancelled", "lost")
-JOB_TABS = ("arguments", "result", "attempts", "log", "stages", "document")
+JOB_TABS = ("arguments", "result", "attempts", "history", "log", "stages", "document")
 
 Pairs = tuple[tuple[str, str], ...]
 """The parameters of a URL, in order."""

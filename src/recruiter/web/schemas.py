@@ -126,6 +126,17 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Happening:
+    """What happened to a job beside its attempts."""
+
+    at: datetime
+    what: str
+    by: str | None
+    reason: str | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """A part of a job's life."""
 
@@ -187,6 +198,7 @@ class JobView:
     """The flow that it is a step of."""
     signal: str | None
     """The signal that it waits for."""
+    history: list[Happening]
     done: list[Checkpoint]
     """What it has done for good, and does not do again when it is tried again."""
     expires_at: datetime | None

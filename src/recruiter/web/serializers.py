@@ -91,6 +91,9 @@ def job_view(
         recovered_as=None if ended is None or ended.recovered_as is None else str(ended.recovered_as),
         flow=None if job.flow is None else str(job.flow.flow),
         signal=None if job.waits_for is None else job.waits_for.signal,
+        history=[
+            schemas.Happening(e.at, e.what, e.by, mask(e.reason or "") or None, mask(str(e))) for e in job.history
+        ],
         done=[schemas.Checkpoint(each.name, each.at, each.problem) for each in job.checkpoints],
         trace=trace_id_of(job.trace_context),
         timeline=drawings.life_of(job, now),

@@ -203,7 +203,8 @@ class InlineRunner:
         self._events.emit("job.interrupted", **job.facts(worker), why=why)
         if job.at_most_once:
             return self.crash(job, self._clock.now(), why)
-        return interrupted(job, self._held_jobs.progress.fields_of(job.id), self._began)
+        progress = self._held_jobs.progress.fields_of(job.id)
+        return interrupted(job, progress, self._began, self._clock.now(), worker, why)
 
     def _next(self) -> HeldJob | None:
         with self._lock:

@@ -436,7 +436,8 @@ class Dispatcher:
             self._events.emit("job.interrupted", **job.facts(self._held_jobs.worker), why=why)
             started_at, progress = self._moment(since), self._held_jobs.progress.fields_of(job.id)
             lost = self.crash(job, now, why, started_at) if job.at_most_once else None
-            self._end([(job.id, lost or interrupted(job, progress, started_at))])
+            worker = self._held_jobs.worker
+            self._end([(job.id, lost or interrupted(job, progress, started_at, now, worker, why))])
 
     def _recycle_large(self, limit: int) -> None:
         for child in [child for child in self._pool.handles if child.ready and child.memory() > limit]:

@@ -50,7 +50,7 @@ from enum import Enum, auto
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from recruiter.domain.job import JobId
+from recruiter.domain.job import Happened, JobId
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.planning.needs import THOUSAND, amount_of
 from recruiter.domain.policy_registry import PolicyRegistry
@@ -58,6 +58,7 @@ from recruiter.instruments import trace_id_of
 from recruiter.processes.progress import ProgressBuffer
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode, flow_id_of, is_blocked
+from recruiter.store.job_fields import history_entry
 from recruiter.store.outcomes import Outcome, Settled
 from recruiter.store.roster_fields import Assignment, Holding, Seen
 
@@ -601,9 +602,12 @@ def crashed(
         return outcomes.unreadable(job.id, job.raw, at, f"{how}, and the job cannot be read: {error}")
 
 
-def interrupted(job: HeldJob, progress: Document, started_at: datetime) -> Outcome | None:
+def interrupted(
+    job: HeldJob, progress: Document, started_at: datetime, at: datetime, worker: str, why: str
+) -> Outcome | None:
     """A started job that is handed back, with the progress that it has reported: its run may not write any more."""
     try:
-        return outcomes.interrupted(decode(job.raw), progress, started_at)
+        happened = history_entry(Happened.HANDED_BACK, at, f"worker {worker}", why)
+        return outcomes.interrupted(decode(job.raw), progress, started_at, happened)
     except Exception:
         return None  # it cannot be read: whoever runs it next will say so

@@ -542,10 +542,10 @@ class Scheduled:
         return {document["_id"]: document["checkpoints"] for document in found}
 
     @store_call
-    def signal(self, id: JobId, name: str, data: Any, at: datetime) -> bool:
+    def signal(self, id: JobId, name: str, data: Any, at: datetime, by: str | None = None) -> bool:
         """Tells a job something; one that waits for it is due now. False when there is no such job, or it has been told
         too much."""
-        return self.collection.update_one(*signalling(id, name, data, at)).matched_count == 1
+        return self.collection.update_one(*signalling(id, name, data, at, by)).matched_count == 1
 
     @store_call
     def announce_transaction(self, id: JobId, token: UUID) -> bool:
@@ -755,7 +755,7 @@ class Scheduled:
         return list(parsed(NAME, found, lambda document: text(document, "lane")).unreadable)
 
 
-def signalling(id: JobId, name: str, data: Any, at: datetime) -> tuple[Document, list[Document]]:
+def signalling(id: JobId, name: str, data: Any, at: datetime, by: str | None = None) -> tuple[Document, list[Document]]:
     """The query and the update that tell a job something: in one step, so that none is told between looking and
     waiting."""
     size = len(encode({"name": name, "at": at, "data": data}))
@@ -766,6 +766,8 @@ def signalling(id: JobId, name: str, data: Any, at: datetime) -> tuple[Document,
     ]
     query = {"_id": id, **_HAS_LANE, f"signals.{MOST_SIGNALS - 1}": {"$exists": False}, "$expr": {"$and": fits}}
     signal = {"name": {"$literal": name}, "at": at, "data": {"$literal": data}}
+    if by is not None:
+        signal["by"] = {"$literal": by}
     waits = {"$and": [{"$eq": ["$waits_for.signal", {"$literal": name}]}, WAITS_FOR_SIGNAL]}
     update = {
         "signals": {"$concatArrays": [{"$ifNull": ["$signals", []]}, [signal]]},
