@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from recruiter.errors import (
         ApplicationError,
         CommandFailed,
+        DocumentLocked,
         DocumentRefused,
         EmbeddedError,
         FlowNotFound,
@@ -109,6 +110,7 @@ __all__ = [
     "Cron",
     "Decision",
     "DoNotDoItAgain",
+    "DocumentLocked",
     "DocumentRefused",
     "EmbeddedError",
     "Event",

@@ -35,6 +35,7 @@ RecruiterError
 ├── SettingsError                  an option, variable or the settings file is invalid
 ├── StoreError                     MongoDB cannot be used
 │   ├── StoreUnreachable           no server answers, or what was asked was interrupted: it passes, try again
+│   ├── DocumentLocked             another transaction has written a document, and is still open: it passes
 │   ├── DocumentRefused            the server or the driver cannot store this document
 │   ├── StoreRefused               the server answers, and says no (authentication, rights)
 │   ├── NotAReplicaSet             the server is standalone; transactions need a replica set
@@ -326,6 +327,11 @@ class StoreError(RecruiterError):
 
 class StoreUnreachable(StoreError):
     """No server answers at this address, or it could not finish: a new primary, a lock, not enough time. Try again."""
+
+
+class DocumentLocked(StoreError):
+    """Another transaction has written a document that is to be written here, and has not ended yet. Nothing was
+    written; try again later."""
 
 
 class DocumentRefused(StoreError):

@@ -4,7 +4,8 @@ Process events: `process.started`, `process.answers_probes`, `process.failed`, `
 `leader.elected`, `leader.stept_back`, `recruiter.standing_by`,
 `cleaner.at_work`, `worker.joined`, `worker.no_application`, `worker.finishing`, `worker.left`, `worker.lost`,
 `worker.retired`, `worker.unreadable`,
-`child.started`, `child.died`, `child.broken`, `child.recycled`, `store.unreachable`, `store.silent`, `store.back`,
+`child.started`, `child.died`, `child.broken`, `child.recycled`, `store.unreachable`, `store.locked`,
+`store.silent`, `store.back`,
 `session.ended`, `session.not_ended`, `change_stream.failed`, `change_stream.back`, `loop.failed`, `lane.unserved`,
 `lane.never_fits`, `archive.cleaned`, `hook.failed`, `listener.failed`, `instrument.failed`,
 `scheduler.repeated`, `scheduler.broken`, `scheduler.overdue`, `progress.refused`.

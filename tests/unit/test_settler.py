@@ -44,16 +44,17 @@ class Writes:
         return Holding([], len(self.batches))
 
 
-def never(id: JobId, _outcome: Any, _refused: DocumentRefused) -> Holding:
-    raise AssertionError(f"job {id} was reduced")
+def never(id: JobId, *_: Any) -> Any:
+    raise AssertionError(f"job {id} was reduced, or left")
 
 
 class TestBisecting:
     def test_a_batch_that_is_accepted_is_one_write(self) -> None:
         write = Writes()
 
-        holding = write_in_parts(write, [("a", b"a"), ("b", None)], never)
+        holding = write_in_parts(write, [("a", b"a"), ("b", None)], never, never)
 
+        assert holding is not None
         assert (write.batches, holding.settled) == ([["a", "b"]], 1)
 
     @pytest.mark.parametrize("refused", range(7))
@@ -67,21 +68,21 @@ class TestBisecting:
             reduced.append(id)
             return write([(id, b"small")])
 
-        write_in_parts(write, batch, reduce)
+        write_in_parts(write, batch, reduce, never)
 
         assert reduced == [id]
         assert write.written == [each if each[0] != id else (id, b"small") for each in batch]
 
     def test_a_hand_back_cannot_be_reduced(self) -> None:
         with pytest.raises(DocumentRefused):
-            write_in_parts(Writes(None), [("a", None)], never)
+            write_in_parts(Writes(None), [("a", None)], never, never)
 
     def test_another_error_ends_it(self) -> None:
         def unreachable(_batch: object) -> Holding:
             raise StoreUnreachable("gone")
 
         with pytest.raises(StoreUnreachable):
-            write_in_parts(unreachable, [("a", b"a"), ("b", b"b")], never)
+            write_in_parts(unreachable, [("a", b"a"), ("b", b"b")], never, never)
 
 
 class TestReducing:

@@ -217,6 +217,7 @@ SENTENCES: dict[str, tuple[int, str]] = {
     "child.died": (logging.WARNING, "child {pid} died: {how}; jobs it ran: {jobs}"),
     "child.broken": (logging.ERROR, "child {pid} cannot load the application"),
     "child.recycled": (logging.INFO, "child {pid} uses {memory} bytes and will be replaced"),
+    "store.locked": (logging.INFO, "{loop}: {error}; trying again"),
     "store.unreachable": (logging.WARNING, "{loop}: {error}; trying again"),
     "store.silent": (logging.WARNING, "MongoDB at {target} has not answered for a second; still waiting: {waiting}"),
     "store.back": (logging.INFO, "{loop}: MongoDB answers again"),

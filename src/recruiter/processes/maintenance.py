@@ -27,7 +27,7 @@ from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.statistics import Spread
 from recruiter.domain.unreadable import Parsed, Unreadable
-from recruiter.errors import StoreRefused, StoreUnreachable, Superseded
+from recruiter.errors import DocumentLocked, StoreRefused, StoreUnreachable, Superseded
 from recruiter.events import Events, LastingFacts
 from recruiter.instruments import trace_id_of
 from recruiter.steps.adopt import adopt, set_jobs_aside
@@ -156,6 +156,8 @@ class Maintenance:
             step()
         except (StoreUnreachable, StoreRefused, Superseded):
             raise
+        except DocumentLocked as error:
+            self._events.emit("store.locked", loop="recruiter", error=str(error))
         except Exception as error:
             self._events.emit("loop.failed", loop="recruiter", trace=trace_of(error))
 

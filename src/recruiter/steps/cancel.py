@@ -17,7 +17,7 @@ from recruiter.domain.job import JobId
 from recruiter.domain.names import id_told
 from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.unreadable import Parsed
-from recruiter.errors import DocumentRefused, JobNotFound
+from recruiter.errors import DocumentLocked, DocumentRefused, JobNotFound
 from recruiter.store import outcomes
 from recruiter.store.batches import write_split
 from recruiter.store.codec import Document
@@ -91,16 +91,22 @@ def _archive(
     outcome: Callable[[Document, datetime], bytes],
     tell: Tell,
 ) -> Parsed[JobId]:
-    """If MongoDB refuses what would be archived of a job, as much of it is archived as can be."""
+    """If MongoDB refuses what would be archived of a job, as much of it is archived as can be. A job that another
+    transaction holds is left for the next time."""
+    left: set[JobId] = set()
 
     def write(archive: Sequence[tuple[JobId, bytes]]) -> None:
         store.transactions.archive_unheld(OutcomeBatch(archive=dict(archive)), term, holder)
 
-    def alone(item: tuple[JobId, bytes], refused: DocumentRefused) -> None:
-        store.transactions.archive_reduced(*item, refused, now, term, holder)
+    def alone(item: tuple[JobId, bytes], error: DocumentRefused | DocumentLocked) -> None:
+        if isinstance(error, DocumentLocked):
+            left.add(item[0])
+        else:
+            store.transactions.archive_reduced(*item, error, now, term, holder)
 
     if free:
         write_split([(document["_id"], outcome(document, now)) for document in free], write, alone)
-        for document in free:
-            tell(document)
-    return Parsed((document["_id"] for document in free), free.unreadable)
+    archived = [document for document in free if document["_id"] not in left]
+    for document in archived:
+        tell(document)
+    return Parsed((document["_id"] for document in archived), free.unreadable)

@@ -51,7 +51,15 @@ from recruiter.domain.flow import (
 from recruiter.domain.job import JobId, expiry
 from recruiter.domain.retry.decision import after
 from recruiter.domain.state import Why
-from recruiter.errors import DocumentRefused, InvalidJob, StoreRefused, StoreUnreachable, Superseded, UnreadableDocument
+from recruiter.errors import (
+    DocumentLocked,
+    DocumentRefused,
+    InvalidJob,
+    StoreRefused,
+    StoreUnreachable,
+    Superseded,
+    UnreadableDocument,
+)
 from recruiter.store import outcomes
 from recruiter.store.batches import MAX_BATCH_BYTES
 from recruiter.store.codec import LARGEST_JOB, Document, anew, archived_from, encode, encode_job, lane_of, new_id
@@ -150,6 +158,8 @@ def releasing(
             yield from look.at(marker)
         except (StoreUnreachable, StoreRefused, Superseded):
             raise
+        except DocumentLocked:
+            continue  # the marker stays, and the others go on
         except Exception as error:  # whatever is wrong with this flow: the others go on
             yield Released(broken=[(flow, error)])
         else:

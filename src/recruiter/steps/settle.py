@@ -2,7 +2,8 @@
 
 gather    one set of writes for the batch
 write     one transaction, fenced by the registration of the worker
-bisect    if MongoDB refuses a document, halves of the batch are written, until the refused outcome is alone
+bisect    if MongoDB refuses a document, or another transaction holds it, halves of the batch are written, until the
+          outcome is alone that cannot be written
 reduce    smaller and smaller forms of that outcome are written, until MongoDB accepts one
 
 `run_inline` writes the outcome of one job that ran in the calling process.
@@ -15,7 +16,7 @@ from typing import Any
 
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import id_told
-from recruiter.errors import DocumentRefused, InvalidJob, JobExists
+from recruiter.errors import DocumentLocked, DocumentRefused, InvalidJob, JobExists
 from recruiter.store.batches import write_split
 from recruiter.store.codec import decode_leniently, encode, job_document
 from recruiter.store.database import Store
@@ -33,11 +34,14 @@ def settle(
     facts: Mapping[str, Any],
     on_reduced: Callable[[JobId, DocumentRefused], None] = lambda _id, _refused: None,
     seen: Seen | None = None,
+    on_locked: Callable[[JobId], None] | None = None,
 ) -> Holding:
     """Writes the outcomes and takes the jobs off the worker's list; returns what the worker still holds, or with `seen`
     what of that it has not seen. `seen` says too that the worker has released none of these jobs before.
 
     If MongoDB refuses a document, `on_reduced` is called with its job, and as much of the outcome is kept as can be.
+    A job that another transaction holds is left, and `on_locked` is called with it. Raises DocumentLocked if no job
+    could be settled, or without `on_locked`.
     Raises Superseded, with nothing written, when the worker has been retired: its jobs belong to other workers now.
     After every other error the batch can be settled again.
     """
@@ -55,24 +59,40 @@ def settle(
             return write([(id, None)])  # the job was removed: there is nothing to keep
         return write_first(write, id, reduced(id, outcome, original, store.clock.now(), str(refused)), refused)
 
-    return write_in_parts(write, outcomes, reduce)
+    locked: list[DocumentLocked] = []
+
+    def leave(id: JobId, error: DocumentLocked) -> None:
+        locked.append(error)
+        if on_locked is not None:
+            on_locked(id)
+
+    holding = write_in_parts(write, outcomes, reduce, leave)
+    if holding is None or (locked and on_locked is None):
+        raise locked[-1]
+    return holding
 
 
 def write_in_parts(
     write: Write,
     outcomes: Sequence[tuple[JobId, Outcome | None]],
     reduce: Callable[[JobId, Outcome, DocumentRefused], Holding],
-) -> Holding:
-    """Writes a batch. If a document in it is refused, finds out which one, and reduces that outcome alone."""
+    leave: Callable[[JobId, DocumentLocked], None],
+) -> Holding | None:
+    """Writes a batch. If a document in it is refused, or locked, finds out which one, and reduces that outcome, or
+    leaves it. None if no outcome could be written."""
+    answers: list[Holding] = []
 
-    def alone(item: tuple[JobId, Outcome | None], refused: DocumentRefused) -> Holding:
+    def alone(item: tuple[JobId, Outcome | None], error: DocumentRefused | DocumentLocked) -> None:
         id, outcome = item
-        if outcome is None:
-            raise refused
-        return reduce(id, outcome, refused)
+        if isinstance(error, DocumentLocked):
+            leave(id, error)
+        elif outcome is None:
+            raise error
+        else:
+            answers.append(reduce(id, outcome, error))
 
-    holding: Holding = write_split(outcomes, write, alone)
-    return holding
+    write_split(outcomes, lambda batch: answers.append(write(batch)), alone)
+    return answers[-1] if answers else None
 
 
 def write_first(write: Write, id: JobId, forms: Iterable[Outcome | None], refused: DocumentRefused) -> Holding:

@@ -10,7 +10,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
 
 from recruiter.domain.job import JobId
-from recruiter.errors import DocumentRefused
+from recruiter.errors import DocumentLocked, DocumentRefused
 from recruiter.store.errors import store_call
 
 T = TypeVar("T")
@@ -53,15 +53,17 @@ def ids_in_batches(collection: Collection[Any], ids: Sequence[JobId], most: int)
 
 
 def write_split(
-    items: Sequence[T], write: Callable[[Sequence[T]], Any], alone: Callable[[T, DocumentRefused], Any]
+    items: Sequence[T],
+    write: Callable[[Sequence[T]], Any],
+    alone: Callable[[T, DocumentRefused | DocumentLocked], Any],
 ) -> Any:
-    """Writes a batch, or raises what `write` does. If MongoDB refuses a document, the halves are written; the item at
-    fault is given to `alone`. Returns the last answer."""
+    """Writes a batch, or raises what `write` does. If MongoDB refuses a document, or another transaction holds it, the
+    halves are written; the item at fault is given to `alone`. Returns the last answer."""
     try:
         return write(items)
-    except DocumentRefused as refused:
+    except (DocumentRefused, DocumentLocked) as error:
         if len(items) == 1:
-            return alone(items[0], refused)
+            return alone(items[0], error)
         half = len(items) // 2
         write_split(items[:half], write, alone)
         return write_split(items[half:], write, alone)

@@ -23,11 +23,11 @@ import pymongo
 from bson import Timestamp
 from pymongo import MongoClient, ReadPreference, WriteConcern
 from pymongo.client_session import ClientSession
-from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from recruiter.domain.text import shown
-from recruiter.errors import UnreadableDocument
+from recruiter.errors import DocumentLocked, UnreadableDocument
 from recruiter.store.codec import OPTIONS, Document
 from recruiter.store.connection import drop_connections
 from recruiter.store.errors import Meaning, meaning_of, store_call
@@ -37,7 +37,11 @@ T = TypeVar("T")
 DURABLE = WriteConcern("majority", j=True)
 LONGEST_TRANSACTION = 30.0
 """Seconds, retries included. After that the caller gets the error, and tries again with all that has gathered."""
+LOCKED_FOR_SECONDS = 0.25
+"""How long a process of Recruiter repeats a transaction that meets another one: that may be a user's, and stay open for
+a minute. Transactions of Recruiter's own processes take a few milliseconds."""
 _BETWEEN_TRIES, _LONGEST_BETWEEN = 0.01, 1.0
+_WRITE_CONFLICT = 112
 
 SessionId: TypeAlias = UUID | Mapping[str, Any]
 """As it is stored: the id, or `{id, uid}` where there are users."""
@@ -50,11 +54,16 @@ _MAY_NOT_END = (
 
 
 def run_transaction(
-    session: ClientSession, write: Callable[[ClientSession], T], within: float = LONGEST_TRANSACTION
+    session: ClientSession,
+    write: Callable[[ClientSession], T],
+    within: float = LONGEST_TRANSACTION,
+    locked_for: float = LONGEST_TRANSACTION,
 ) -> T:
     """Runs a transaction and repeats it until it succeeds or the time is over. `write` must be safe to repeat, also
-    after a commit whose outcome is unknown."""
+    after a commit whose outcome is unknown. Raises DocumentLocked, with nothing written, when another transaction holds
+    a document for longer than `locked_for`."""
     deadline, pause = time.monotonic() + within, _BETWEEN_TRIES
+    write = _giving_up(write, locked_for)
     while True:
         try:
             with pymongo.timeout(max(0.001, deadline - time.monotonic())):
@@ -72,6 +81,30 @@ def run_transaction(
                 drop_connections(session.client)
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_BETWEEN)
+
+
+def _giving_up(write: Callable[[ClientSession], T], after: float) -> Callable[[ClientSession], T]:
+    """The same, but it raises DocumentLocked, which the driver does not repeat, once it has met others for so long."""
+    until = time.monotonic() + after
+
+    def giving_up(session: ClientSession) -> T:
+        try:
+            return write(session)
+        except OperationFailure as error:
+            if time.monotonic() < until or not is_conflict(error):
+                raise
+            raise DocumentLocked(
+                "another transaction has written a document that is to be written here, and is still open; nothing was "
+                "written"
+            ) from error
+
+    return giving_up
+
+
+def is_conflict(error: OperationFailure) -> bool:
+    """Whether another transaction has written the same document, and has not ended."""
+    failures = (error.details or {}).get("writeErrors", ()) if isinstance(error, BulkWriteError) else ()
+    return error.code == _WRITE_CONFLICT or any(failure.get("code") == _WRITE_CONFLICT for failure in failures)
 
 
 def cluster_time(stamp: Timestamp | None) -> int:

@@ -47,7 +47,7 @@ from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import ASIDE
 from recruiter.domain.schedule.scheduler import Plan
 from recruiter.domain.unreadable import Unreadable
-from recruiter.errors import DocumentRefused, Superseded
+from recruiter.errors import DocumentLocked, DocumentRefused, StoreUnreachable, Superseded
 from recruiter.store.codec import RAW, Document, decode, decode_leniently, flow_of, id_of, job_document
 from recruiter.store.collections.archived import Archived
 from recruiter.store.collections.creations import Creations
@@ -61,13 +61,20 @@ from recruiter.store.errors import our_own_documents, store_call
 from recruiter.store.job_fields import marked_as_recovered, pushed
 from recruiter.store.outcomes import OutcomeBatch, Rescheduled, reduced
 from recruiter.store.roster_fields import Holding, LastEntry, Seen
-from recruiter.store.sessions import SessionId, Sessions, cluster_time, run_transaction
+from recruiter.store.sessions import (
+    LOCKED_FOR_SECONDS,
+    LONGEST_TRANSACTION,
+    SessionId,
+    Sessions,
+    cluster_time,
+    is_conflict,
+    run_transaction,
+)
 
 T = TypeVar("T")
 InTransaction: TypeAlias = ClientSession
 """A session with a transaction, for those who decide in one what to write."""
 
-_WRITE_CONFLICT = 112
 _PROBED_WITHIN = 1.0
 
 MAY_HAVE_STARTED = 100
@@ -133,7 +140,7 @@ class Transactions:
             try:
                 self._roster.touch(worker, session)
             except OperationFailure as error:
-                if error.code != _WRITE_CONFLICT:
+                if not is_conflict(error):
                     raise
                 return True
             finally:
@@ -177,20 +184,24 @@ class Transactions:
 
         Nothing is written for a job that the worker does not hold: it was settled before, with an unknown outcome
         then, or another worker holds it. Raises Superseded, with nothing written, when the worker is no longer on the
-        roster.
+        roster; and DocumentLocked when another transaction holds one of the jobs.
         """
+        fence = _Fence(f"the roster document of worker {worker}")
 
         def write(session: ClientSession, batch: OutcomeBatch) -> Holding:
+            fence.passed = False
             with our_own_documents(f"the roster document of worker {worker}"):
                 released = self._roster.release(worker, batch.ids, session, facts, seen) if seen else None
                 if released is None:  # it has released something since; this very batch, if the commit was not answered
                     released = self._roster.release(worker, batch.ids, session, facts)
             if released is None:
                 raise Superseded(f"worker {worker} is no longer on the roster; its results were dropped")
+            fence.passed = True
             self._write(batch if released.held is None else batch.only(released.held), session)
             return released.holding
 
-        return self._without_archived(batch, write)
+        with fence:
+            return self._without_archived(batch, write)
 
     def hand_back(self, worker: str, ids: Sequence[JobId], seen: Seen | None = None) -> Holding:
         """Lets go of jobs that were never started; nothing else changes for them. Raises Superseded like `settle`."""
@@ -236,7 +247,7 @@ class Transactions:
                 return False
             return True
 
-        return self._transaction(write)
+        return self._transaction(write, locked_for=LONGEST_TRANSACTION)
 
     def retire(self, worker: str, beats: int, decide: DecideOutcomes) -> LastEntry | None:
         """One worker: see `retire_all`."""
@@ -276,13 +287,18 @@ class Transactions:
 
     @store_call
     def archive_unheld(self, batch: OutcomeBatch, term: int, holder: str) -> None:
-        """Archives jobs that no worker holds. Only the leader knows that, so it must still lead."""
+        """Archives jobs that no worker holds. Only the leader knows that, so it must still lead. Raises DocumentLocked,
+        with nothing written, when another transaction holds one of the jobs."""
+        fence = _Fence("the lease")
 
         def write(session: ClientSession, batch: OutcomeBatch) -> None:
+            fence.passed = False
             self._prove(term, holder, session)
+            fence.passed = True
             self._write(batch, session)
 
-        self._without_archived(batch, write)
+        with fence:
+            self._without_archived(batch, write)
 
     def archive_reduced(
         self, id: JobId, outcome: bytes, refused: DocumentRefused, now: datetime, term: int, holder: str
@@ -327,7 +343,7 @@ class Transactions:
             self._write(OutcomeBatch({id: raw}), session)
 
         try:
-            self._transaction(write)
+            self._transaction(write, locked_for=LONGEST_TRANSACTION)
         except (BulkWriteError, DuplicateKeyError) as error:
             if not _is_duplicate(error):
                 raise
@@ -472,14 +488,30 @@ class Transactions:
         rest = batch.without(self._archived.which_exist(batch.archive))
         return self._transaction(lambda session: write(session, rest))
 
-    def _transaction(self, write: Callable[[ClientSession], T]) -> T:
+    def _transaction(self, write: Callable[[ClientSession], T], locked_for: float = LOCKED_FOR_SECONDS) -> T:
         with self._turn:
-            return run_transaction(self._opened(), write)
+            return run_transaction(self._opened(), write, locked_for=locked_for)
 
     def _opened(self) -> ClientSession:
         if self._session is None:
             self._session = self._client.start_session()
         return self._session
+
+
+class _Fence:
+    """The first write of a transaction, which proves the right to make it. If it meets another transaction, that says
+    nothing about the jobs: a smaller batch would meet it too."""
+
+    def __init__(self, what: str) -> None:
+        self.passed = False
+        self._what = what
+
+    def __enter__(self) -> None:
+        self.passed = False
+
+    def __exit__(self, _: object, error: object, __: object) -> None:
+        if isinstance(error, DocumentLocked) and not self.passed:
+            raise StoreUnreachable(f"another transaction holds {self._what}") from error
 
 
 def _updates(job: Rescheduled) -> list[UpdateOne]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from recruiter.domain.job import JobId
-from recruiter.errors import Superseded
+from recruiter.errors import DocumentLocked, Superseded
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
@@ -202,4 +202,15 @@ def mark_started(store: Store, worker: str, jobs: Sequence[HeldJob], at: datetim
     """Writes that these jobs are about to start here. Raises Superseded."""
     once = [job.id for job in jobs if job.at_most_once]
     debounced = {job.id: due for job in jobs if (due := job.debounced_until) is not None and not job.at_most_once}
-    return store.transactions.mark_started(worker, once, at, debounced)
+    try:
+        return store.transactions.mark_started(worker, once, at, debounced)
+    except DocumentLocked:
+        if len(jobs) == 1:
+            return Marked()  # it goes back, and comes again when the other transaction has ended
+    half = len(jobs) // 2
+    first, second = mark_started(store, worker, jobs[:half], at), mark_started(store, worker, jobs[half:], at)
+    return Marked(
+        first.may_start | second.may_start,
+        first.started_before | second.started_before,
+        {**first.fresh, **second.fresh},
+    )

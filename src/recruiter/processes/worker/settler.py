@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 
 from recruiter.domain.job import JobId
 from recruiter.domain.planning.prefetch import Throughput
-from recruiter.errors import Superseded
+from recruiter.errors import DocumentLocked, Superseded
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.worker.held_jobs import HeldJobs, JobOutcome
@@ -26,6 +26,8 @@ GATHERED_FOR = 0.025
 run again: it should not be longer than it must."""
 ENOUGH = 100
 """So many outcomes need not wait for more."""
+_LOCKED_AGAIN_SECONDS = 1.0
+"""Rest before a job is settled again that another transaction holds. Others do not wait for it."""
 
 
 class Settler:
@@ -47,6 +49,9 @@ class Settler:
         """Called after each batch: the worker may hold new jobs, and has room for more."""
         self._began_at = -GATHERED_FOR
         """When the last batch began, on the real clock, also where the application's stands still."""
+        self._locked: set[JobId] = set()
+        """Jobs that another transaction held when they were to be settled."""
+        self._locked_again_at = 0.0
         self._loop = Loop("settle", self._step, stop, events)
         store.wakers.add(self._loop.wake)
 
@@ -73,26 +78,46 @@ class Settler:
         Whatever is raised, the outcomes are kept, to be settled again. Superseded means that they do not count.
         """
         held_jobs = self._registration.held_jobs
-        outcomes = held_jobs.to_settle()
+        outcomes, later = self._without_locked(held_jobs.to_settle())
         if not outcomes:
+            held_jobs.not_settled(later)
             return []
         self._began_at = time.monotonic()
+        locked: set[JobId] = set()
         try:
             died = held_jobs.died_with_children(id for id, _ in outcomes)
             outcomes = self._after_deaths(held_jobs, outcomes, died)
-            holding = self._write(held_jobs, outcomes)
+            holding = self._write(held_jobs, outcomes, locked.add)
         except BaseException as error:
-            held_jobs.not_settled(outcomes)
+            self._note_locked(locked)
+            held_jobs.not_settled([*later, *outcomes])
             if isinstance(error, Superseded):
                 self._registration.lose(held_jobs)
             raise
-        self._throughput.count(sum(1 for _, outcome in outcomes if outcome is not None), self._clock.monotonic())
-        held_jobs.settled(outcomes, holding)
-        for id, outcome in outcomes if died else ():
+        self._note_locked(locked)
+        settled = [outcome for outcome in outcomes if outcome[0] not in locked] if locked else outcomes
+        self._throughput.count(sum(1 for _, outcome in settled if outcome is not None), self._clock.monotonic())
+        held_jobs.settled(settled, holding)
+        held_jobs.not_settled([*later, *(outcome for outcome in outcomes if outcome[0] in locked)])
+        for id, outcome in settled if died else ():
             if (tell := died.get(id)) is not None:
                 tell(outcome)
         self._on_settled()
-        return outcomes
+        return settled
+
+    def _without_locked(self, outcomes: list[JobOutcome]) -> tuple[list[JobOutcome], list[JobOutcome]]:
+        """The outcomes to be written now, and those that rest because another transaction held their job."""
+        if time.monotonic() >= self._locked_again_at:
+            self._locked.clear()
+        if not self._locked:
+            return outcomes, []
+        now = [outcome for outcome in outcomes if outcome[0] not in self._locked]
+        return now, [outcome for outcome in outcomes if outcome[0] in self._locked]
+
+    def _note_locked(self, ids: set[JobId]) -> None:
+        if ids:
+            self._locked |= ids
+            self._locked_again_at = time.monotonic() + _LOCKED_AGAIN_SECONDS
 
     def _after_deaths(
         self, held_jobs: HeldJobs, outcomes: list[JobOutcome], died: Collection[JobId]
@@ -119,10 +144,14 @@ class Settler:
             settled = self.settle()
         except Superseded:
             return 0.5  # the owner of the registration begins again
+        except DocumentLocked:
+            return _LOCKED_AGAIN_SECONDS
+        if not settled and self._locked:
+            return max(0.0, self._locked_again_at - time.monotonic())
         # As long as outcomes may gather, nobody wakes this loop for them.
         return max(0.0, self._rest()) if settled or self._rest() > 0 else 3600.0
 
-    def _write(self, held_jobs: HeldJobs, outcomes: list[JobOutcome]) -> Holding:
+    def _write(self, held_jobs: HeldJobs, outcomes: list[JobOutcome], on_locked: Callable[[JobId], None]) -> Holding:
         self._end_progress(held_jobs, outcomes)
         facts = {"prefetch": self._throughput.prefetch, "draining": self._registration.draining}
         return settle(
@@ -132,6 +161,7 @@ class Settler:
             facts,
             on_reduced=lambda id, refused: self._events.emit("job.reduced", job=id, error=str(refused)),
             seen=held_jobs.seen,
+            on_locked=on_locked,
         )
 
     def _end_progress(self, held_jobs: HeldJobs, outcomes: list[JobOutcome]) -> None:
