@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check reference docs bench chaos simulate mutants effects fuzz dist sbom versions clean
+.PHONY: help install demo test check reference docs bench chaos simulate mutants effects fuzz dist sbom upgrade versions clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -80,6 +80,9 @@ sbom: $(STAMP) ## write build/sbom.cdx.json and build/licences.md for the wheel 
 	$(BIN)/pip install --quiet --disable-pip-version-check cyclonedx-bom pip-licenses
 	test -d dist || $(BIN)/python -m build --no-isolation
 	$(BIN)/python packaging/licences.py dist/*.whl build
+
+upgrade: $(STAMP) ## run an earlier release and this one side by side on one database, there and back; needs the git history
+	$(BIN)/python packaging/upgrade.py
 
 versions: $(STAMP) ## run a part of the suite with every Python that is here, and with the oldest and newest pymongo
 	$(BIN)/python packaging/versions.py

@@ -199,3 +199,30 @@ def test_two_prefixes_in_one_database_are_two_systems(
         held = paused.job("echo", {"text": "held"}).enqueue()
         assert busy.job("echo", {"text": "on"}).enqueue().result(timeout="60s") == "on"
         assert paused.find(held.id).state == "waiting"
+
+
+def test_a_process_on_an_older_schema_works_and_says_that_prepare_is_due(
+    shop: Database[dict[str, Any]], target: str, fleet: Starter
+) -> None:
+    # given a database that the release before has prepared
+    assert here(target, "prepare")[0] == 0
+    shop["recruiter.meta"].update_one({}, {"$inc": {"schema": -1}})
+
+    # when processes of this release work on it
+    worker = fleet(jobs.__file__)
+
+    # then jobs run, and the log names the command
+    assert jobs.add.enqueue(1, 2).result(timeout="60s") == 3
+    worker.says("has schema 0 of an earlier release, which still works; run `recruiter prepare`")
+
+
+def test_a_process_that_is_too_old_for_the_schema_does_not_start(
+    shop: Database[dict[str, Any]], target: str, start: Starter
+) -> None:
+    assert here(target, "prepare")[0] == 0
+    shop["recruiter.meta"].update_one({}, {"$inc": {"schema": 2}, "$set": {"prepared_by": "7.0"}})
+
+    worker = start("start", "worker", "--bootstrap", jobs.__file__)
+
+    assert worker.wait() == 4
+    assert "has schema 3, made by Recruiter 7.0; Recruiter 0.1.0 works with schemas up to 2" in worker.log
