@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from rich.text import Text
 
 from recruiter.cli.options import PATIENCE, TargetOptions, settings_from, target_for
-from recruiter.cli.output import Output, console, say, show, write
+from recruiter.cli.output import Output, console, report, say, show, write
 from recruiter.doctor import Thresholds, examine
 from recruiter.doctor.findings import Code, Finding, Level
 from recruiter.domain.duration import to_timedelta
@@ -70,14 +70,16 @@ def _below(text: str, blanks: int) -> str:
     return f"\n{' ' * blanks}".join(text.splitlines())
 
 
-def prepare(*, target: TargetOptions = TargetOptions()) -> None:
+def prepare(*, target: TargetOptions = TargetOptions(), output: Output = "table") -> None:
     """Creates the collections, indexes and validators. Processes do it too when they start, with enough rights."""
     store = Store(target_for(settings_from(target)), patience=PATIENCE)
     try:
         store.reach()
         made = store.prepare(insist=True)
-        for difference in made:
-            say(f"made: {difference}")
-        say(f"database {store.target.database} {'is' if made else 'was'} prepared")
+        if output == "table":
+            for difference in made:
+                say(f"made: {difference}")
+        told = f"database {store.target.database} {'is' if made else 'was'} prepared"
+        report(told, {"database": store.target.database, "made": list(map(str, made))}, output)
     finally:
         store.close()

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from recruiter.cli import options as given
 from recruiter.cli.options import Count, Flag, Yes, recruiter_on
-from recruiter.cli.output import Column, Output, as_text, ask, console, say, say_json, show, write
+from recruiter.cli.output import Column, Output, as_text, ask, console, report, say, say_json, show, write
 from recruiter.domain.duration import brief
 from recruiter.domain.flow import Branch, branches
 from recruiter.domain.job import JobId
@@ -78,15 +78,17 @@ def cancel(
     yes: Yes = False,
     who: given.AuthorOptions = given.AuthorOptions(),
     common: given.TargetOptions = given.TargetOptions(),
+    output: Output = "table",
 ) -> int:
     """Cancels every step of a flow that has not ended."""
     with recruiter_on(common) as recruiter:
         flow = recruiter.flows.find(id)
         if not ask(f"{_told(flow.report())} Cancel it?", yes):
-            say("Nothing was cancelled.")
+            report("Nothing was cancelled.", {"id": id, "count": 0}, output)
             return 1
         cancelled = flow.cancel(by=who.author, reason=who.reason)
-        say(f"{_steps(cancelled)} being cancelled. To run them again when they have ended: recruiter flow retry {id}")
+        told = f"{_steps(cancelled)} being cancelled. To run them again when they have ended: recruiter flow retry {id}"
+        report(told, {"id": id, "count": cancelled}, output)
         return 0
 
 
@@ -97,19 +99,21 @@ def pause(
     *,
     who: given.AuthorOptions = given.AuthorOptions(),
     common: given.TargetOptions = given.TargetOptions(),
+    output: Output = "table",
 ) -> None:
     """Pauses a flow: none of its steps starts until it is resumed. Running steps continue."""
     with recruiter_on(common) as recruiter:
         recruiter.flows.find(id).pause(by=who.author, reason=who.reason)
-        say(f"flow {id} is paused. Resume it with: recruiter flow resume {id}")
+        told = f"flow {id} is paused. Resume it with: recruiter flow resume {id}"
+        report(told, {"id": id, "paused": True}, output)
 
 
 @app.command
-def resume(id: str, /, *, common: given.TargetOptions = given.TargetOptions()) -> None:
+def resume(id: str, /, *, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
     """Resumes a flow that was paused."""
     with recruiter_on(common) as recruiter:
         recruiter.flows.find(id).resume()
-        say(f"flow {id} goes on")
+        report(f"flow {id} goes on", {"id": id, "paused": False}, output)
 
 
 @app.command
@@ -119,6 +123,7 @@ def retry(
     *,
     lost: Flag = False,
     common: given.TargetOptions = given.TargetOptions(),
+    output: Output = "table",
 ) -> None:
     """Recovers the steps of a flow that have failed or were cancelled; the flow goes on where it stopped.
 
@@ -131,8 +136,8 @@ def retry(
         flow = recruiter.flows.find(id)
         left = 0 if lost else flow.report().counts.get("lost", 0)
         recovered = flow.retry(lost=lost)
-        say(f"{_steps(recovered)} recovered")
-        if left:
+        report(f"{_steps(recovered)} recovered", {"id": id, "count": recovered, "lost": left}, output)
+        if left and output == "table":
             say(f"Lost steps may have done their work and stay as they are: {left}. Recover them with --lost")
 
 

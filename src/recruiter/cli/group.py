@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 
 from recruiter.cli import options as given
 from recruiter.cli.options import Flag, noting_new_names, recruiter_on
-from recruiter.cli.output import Column, Output, say, show
+from recruiter.cli.output import Column, Output, report, say, show
 from recruiter.domain.text import remark
 from recruiter.errors import SettingsError
 from recruiter.store.collections.limits import FLEET
@@ -55,6 +55,7 @@ def pause(
     all: bool = False,
     who: given.AuthorOptions = given.AuthorOptions(),
     common: given.TargetOptions = given.TargetOptions(),
+    output: Output = "table",
 ) -> None:
     """Pauses a group: none of its jobs starts until it is resumed. Running jobs continue.
 
@@ -67,26 +68,35 @@ def pause(
         if all or group is None:
             _exactly_one(group, all)
             recruiter.controls.block_starts(by=who.author, reason=who.reason)
-            say("All starts are blocked. Allow them with: recruiter group resume --all")
+            told = "All starts are blocked. Allow them with: recruiter group resume --all"
+            report(told, {"blocked": True}, output)
         else:
             with noting_new_names(recruiter, "group", group):
                 recruiter.controls.pause_group(group, by=who.author, reason=who.reason)
-                say(f"group {group} is paused. Resume it with: recruiter group resume {group}")
+                told = f"group {group} is paused. Resume it with: recruiter group resume {group}"
+                report(told, {"group": group, "paused": True}, output)
 
 
 @app.command
 def resume(
-    group: str | None = None, /, *, all: bool = False, common: given.TargetOptions = given.TargetOptions()
+    group: str | None = None,
+    /,
+    *,
+    all: bool = False,
+    common: given.TargetOptions = given.TargetOptions(),
+    output: Output = "table",
 ) -> None:
     """Resumes a group. With --all, jobs start again everywhere (paused groups stay paused)."""
     with recruiter_on(common) as recruiter:
         if all or group is None:
             _exactly_one(group, all)
             was = recruiter.controls.allow_starts()
-            say("jobs start again" if was else "starts were not blocked")
+            told = "jobs start again" if was else "starts were not blocked"
+            report(told, {"blocked": False, "changed": was}, output)
         else:
             was = recruiter.controls.resume_group(group)
-            say(f"group {group} is resumed" if was else f"group {group} was not paused")
+            told = f"group {group} is resumed" if was else f"group {group} was not paused"
+            report(told, {"group": group, "paused": False, "changed": was}, output)
 
 
 @app.command
@@ -98,6 +108,7 @@ def fair(
     weight: Annotated[list[str] | None, Parameter(negative=())] = None,
     off: Flag = False,
     common: given.TargetOptions = given.TargetOptions(),
+    output: Output = "table",
 ) -> None:
     """Shares a group fairly: its jobs take turns by owner or key, so that no tenant holds up another.
 
@@ -115,12 +126,14 @@ def fair(
     with recruiter_on(common) as recruiter:
         if off:
             was = recruiter.controls.unshare_group(group)
-            say(f"group {group} is not shared any more" if was else f"group {group} was not shared")
+            told = f"group {group} is not shared any more" if was else f"group {group} was not shared"
+            report(told, {"group": group, "shared_by": None, "changed": was}, output)
             return
         with noting_new_names(recruiter, "group", group):
             tenant = by or "owner"
             recruiter.controls.share_group(group, tenant, weights=_weights(weight or []), set_by=getpass.getuser())
-            say(f"the jobs of group {group} take turns by {tenant}. Undo it with: recruiter group fair {group} --off")
+            told = f"the jobs of group {group} take turns by {tenant}. Undo it with: recruiter group fair {group} --off"
+            report(told, {"group": group, "shared_by": tenant}, output)
 
 
 def _weights(given: list[str]) -> dict[str, float]:

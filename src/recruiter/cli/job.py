@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from cyclopts import App, Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -20,7 +20,7 @@ from recruiter.app import Recruiter
 from recruiter.application import load_application
 from recruiter.cli import options as given
 from recruiter.cli.options import CountOrAll, FilterOptions, Flag, Yes, recruiter_on
-from recruiter.cli.output import Output, ask, console, print_error, say, say_json, show
+from recruiter.cli.output import Output, ask, console, print_error, report, say, say_json, show
 from recruiter.cli.records import COLUMNS, draw, full_record, record, row
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.lane import Lane
@@ -146,6 +146,7 @@ def cancel(
     yes: Yes = False,
     which: FilterOptions = FilterOptions(),
     common: given.TargetOptions = given.TargetOptions(),
+    output: Output = "table",
 ) -> int:
     """Cancels jobs that have not ended, by their ids or by a filter: waiting ones never run, running ones are stopped.
 
@@ -156,9 +157,9 @@ def cancel(
     """
     with recruiter_on(common) as recruiter:
 
-        def one(id: JobId) -> str:
+        def one(id: JobId) -> Done:
             recruiter.cancel(id, by=who.author, reason=who.reason)
-            return "is being cancelled"
+            return Done("is being cancelled")
 
         def many(filter: JobFilter, everything: bool, progress: OnDone) -> int:
             return recruiter.jobs.cancel(
@@ -166,7 +167,7 @@ def cancel(
             )
 
         action = Action("cancel", "cancelling", "being cancelled", one, JobFilter.to_cancel, many)
-        return act(recruiter, action, ids, which, everything, yes)
+        return act(recruiter, action, ids, which, everything, yes, output)
 
 
 @app.command
@@ -177,6 +178,7 @@ def run(
     yes: Yes = False,
     which: FilterOptions = FilterOptions(),
     common: given.TargetOptions = given.TargetOptions(),
+    output: Output = "table",
 ) -> int:
     """Makes postponed jobs due, by their ids or by a filter: also those that wait for their retry, or sleep.
 
@@ -187,16 +189,16 @@ def run(
     """
     with recruiter_on(common) as recruiter:
 
-        def one(id: JobId) -> str:
+        def one(id: JobId) -> Done:
             recruiter.run_now(id, by=who.author, reason=who.reason)
-            return f"is due now: {recruiter.explain(id)}"
+            return Done(f"is due now: {recruiter.explain(id)}")
 
         def many(filter: JobFilter, everything: bool, progress: OnDone) -> int:
             by, reason = who.author, who.reason
             return recruiter.jobs.run_now(filter, by=by, reason=reason, everything=everything, progress=progress)
 
         action = Action("run", "running", "due now", one, JobFilter.to_run, many)
-        return act(recruiter, action, ids, which, everything, yes)
+        return act(recruiter, action, ids, which, everything, yes, output)
 
 
 @app.command
@@ -209,6 +211,7 @@ def reschedule(
     yes: Yes = False,
     which: FilterOptions = FilterOptions(),
     common: given.TargetOptions = given.TargetOptions(),
+    output: Output = "table",
 ) -> int:
     """Gives waiting jobs another time, by their ids or by a filter. Jobs that a worker holds are refused.
 
@@ -226,9 +229,10 @@ def reschedule(
     moment = None if at is None else _date(at)
     with recruiter_on(common) as recruiter:
 
-        def one(id: JobId) -> str:
+        def one(id: JobId) -> Done:
             recruiter.reschedule(id, at=moment, in_=in_, by=who.author, reason=who.reason)
-            return f"is rescheduled for {recruiter.find(id).scheduled_at:%Y-%m-%d %H:%M:%S} UTC"
+            due = recruiter.find(id).scheduled_at
+            return Done(f"is rescheduled for {due:%Y-%m-%d %H:%M:%S} UTC", {"scheduled_at": due})
 
         def many(filter: JobFilter, everything: bool, progress: OnDone) -> int:
             by, reason = who.author, who.reason
@@ -237,7 +241,7 @@ def reschedule(
             )
 
         action = Action("reschedule", "rescheduling", "rescheduled", one, JobFilter.to_change, many)
-        return act(recruiter, action, ids, which, everything, yes)
+        return act(recruiter, action, ids, which, everything, yes, output)
 
 
 @app.command
@@ -249,6 +253,7 @@ def reprioritise(
     yes: Yes = False,
     which: FilterOptions = FilterOptions(),
     common: given.TargetOptions = given.TargetOptions(),
+    output: Output = "table",
 ) -> int:
     """Gives waiting jobs another priority, by their ids or by a filter. Jobs that a worker holds are refused.
 
@@ -262,9 +267,9 @@ def reprioritise(
     number = int(priority) if priority.is_integer() else priority
     with recruiter_on(common) as recruiter:
 
-        def one(id: JobId) -> str:
+        def one(id: JobId) -> Done:
             recruiter.reprioritise(id, number, by=who.author, reason=who.reason)
-            return f"has priority {number}"
+            return Done(f"has priority {number}", {"priority": number})
 
         def many(filter: JobFilter, everything: bool, progress: OnDone) -> int:
             by, reason = who.author, who.reason
@@ -273,7 +278,7 @@ def reprioritise(
             )
 
         action = Action("reprioritise", "reprioritising", "reprioritised", one, JobFilter.to_change, many)
-        return act(recruiter, action, ids, which, everything, yes)
+        return act(recruiter, action, ids, which, everything, yes, output)
 
 
 @app.command
@@ -285,6 +290,7 @@ def signal(
     clear: Flag = False,
     by: str | None = None,
     common: given.ApplicationOptions = given.ApplicationOptions(),
+    output: Output = "table",
 ) -> None:
     """Sends a signal to a job that waits for it, or will (current_job.wait_for).
 
@@ -320,7 +326,7 @@ def signal(
             owner = load_application(bootstrap).owner_of(recruiter.find(id).task)
             recruiter.payload = getattr(owner, "payload", recruiter.payload)
             recruiter.signal(id, name, value, by=author)
-    say(f"job {id} was sent the signal {name!r}")
+    report(f"job {id} was sent the signal {name!r}", {"id": id, "signal": name}, output)
 
 
 @app.command
@@ -332,6 +338,7 @@ def recover(
     yes: Yes = False,
     which: FilterOptions = FilterOptions(),
     common: given.TargetOptions = given.TargetOptions(),
+    output: Output = "table",
 ) -> int:
     """Runs ended jobs again, as new jobs, by their ids or by a filter.
 
@@ -350,21 +357,21 @@ def recover(
     at = None if schedule_at is None else _date(schedule_at)
     with recruiter_on(common) as recruiter:
 
-        def one(id: JobId) -> str:
+        def one(id: JobId) -> Done:
             try:
                 made = recruiter.recover(id, schedule_at=at, again=again)
             except JobSucceeded:
                 if yes or not sys.stdin.isatty() or not ask(f"Job {id} succeeded. Do its work a second time?", False):
                     raise
                 made = recruiter.recover(id, schedule_at=at, again=True)
-            return f"is recovered as {made.id}"
+            return Done(f"is recovered as {made.id}", {"recovered_as": made.id, "key": made.key})
 
         def many(filter: JobFilter, everything: bool, progress: OnDone) -> int:
             return recruiter.jobs.recover(filter, schedule_at=at, again=again, everything=everything, progress=progress)
 
         among = partial(JobFilter.to_recover, again=again)
         action = Action("recover", "recovering", "recovered", one, among, many)
-        return act(recruiter, action, ids, which, everything, yes)
+        return act(recruiter, action, ids, which, everything, yes, output)
 
 
 @app.command
@@ -374,6 +381,7 @@ def remove(
     yes: Yes = False,
     which: FilterOptions = FilterOptions(),
     common: given.TargetOptions = given.TargetOptions(),
+    output: Output = "table",
 ) -> int:
     """Removes ended jobs for good, by their ids or by a filter. Waiting and running jobs are refused.
 
@@ -384,15 +392,15 @@ def remove(
     """
     with recruiter_on(common) as recruiter:
 
-        def one(id: JobId) -> str:
+        def one(id: JobId) -> Done:
             recruiter.remove(id)
-            return "is removed"
+            return Done("is removed")
 
         def many(filter: JobFilter, everything: bool, progress: OnDone) -> int:
             return recruiter.jobs.remove(filter, everything=everything, progress=progress)
 
         action = Action("remove", "removing", "removed", one, JobFilter.to_remove, many)
-        return act(recruiter, action, ids, which, everything, yes)
+        return act(recruiter, action, ids, which, everything, yes, output)
 
 
 def _pages(
@@ -442,6 +450,13 @@ def _date(text: str) -> datetime:
 OnDone = Callable[[int], None]
 
 
+class Done(NamedTuple):
+    """What happened to one job: for people, and for scripts."""
+
+    text: str
+    facts: Mapping[str, Any] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Action:
     """What to do with the jobs, in three forms: cancel, cancelling, being cancelled."""
@@ -449,8 +464,8 @@ class Action:
     verb: str
     doing: str
     done: str
-    one: Callable[[JobId], str]
-    """Does it to one job; returns what happened to the job."""
+    one: Callable[[JobId], Done]
+    """Does it to one job."""
     among: Callable[[JobFilter], JobFilter]
     """Narrows a filter to the jobs that it can be done to."""
     many: Callable[[JobFilter, bool, OnDone], int]
@@ -458,43 +473,54 @@ class Action:
 
 
 def act(
-    recruiter: Recruiter, action: Action, ids: Sequence[str], which: FilterOptions, everything: bool, yes: bool
+    recruiter: Recruiter,
+    action: Action,
+    ids: Sequence[str],
+    which: FilterOptions,
+    everything: bool,
+    yes: bool,
+    output: Output,
 ) -> int:
     """Returns the exit code: 0 if it was done to all jobs."""
     filter = which.to_filter()
     if bool(ids) + (not filter.is_empty) + everything != 1:
         raise SettingsError(f"name the jobs to {action.verb}: give ids, or a filter such as --task, or --everything")
-    return _each(recruiter, action, ids) if ids else _many(recruiter, action, filter, yes)
+    return _each(recruiter, action, ids, output) if ids else _many(recruiter, action, filter, yes, output)
 
 
-def _each(recruiter: Recruiter, action: Action, ids: Sequence[str]) -> int:
+def _each(recruiter: Recruiter, action: Action, ids: Sequence[str], output: Output) -> int:
     """One job after another; an error of one does not stop the others."""
-    code = 0
+    rows: list[dict[str, Any]] = []
     for text in ids:
         try:
-            say(f"job {text} {action.one(recruiter.jobs.id_of(text))}")
+            done = action.one(recruiter.jobs.id_of(text))
+            rows.append({"id": text, "done": True, **done.facts})
+            if output == "table":
+                say(f"job {text} {done.text}")
         except StoreError:
             raise
         except RecruiterError as error:
+            rows.append({"id": text, "done": False, "error": str(error)})
             print_error(error)
-            code = 1
-    return code
+    if output != "table":
+        show(rows, (), output, empty="")
+    return 0 if all(row["done"] for row in rows) else 1
 
 
-def _many(recruiter: Recruiter, action: Action, filter: JobFilter, yes: bool) -> int:
+def _many(recruiter: Recruiter, action: Action, filter: JobFilter, yes: bool, output: Output) -> int:
     number = recruiter.jobs.count(action.among(filter))
     if not number.number and number.exact:
         recruiter.jobs.recognize(filter)
-        say(f"There is no job to {action.verb} ({filter}).")
+        report(f"There is no job to {action.verb} ({filter}).", {"count": 0}, output)
         return 0
     one = number == (1, True)
     jobs = f"{number} {'job' if one else 'jobs'}"
     if not ask(f"{jobs} ({filter}). {action.verb.capitalize()} {'it' if one else 'them'}?", yes):
-        say(f"Nothing was {action.done.removeprefix('being ')}.")
+        report(f"Nothing was {action.done.removeprefix('being ')}.", {"count": 0}, output)
         return 1
     with bar(action.doing, number.number) as progress:
         done = action.many(filter, filter.is_empty, progress)
-    say(f"{plural(done, 'job is', 'jobs are')} {action.done}.")
+    report(f"{plural(done, 'job is', 'jobs are')} {action.done}.", {"count": done}, output)
     return 0
 
 

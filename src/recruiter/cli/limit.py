@@ -10,7 +10,7 @@ from cyclopts import App
 
 from recruiter.cli import options as given
 from recruiter.cli.options import noting_new_names, recruiter_on
-from recruiter.cli.output import Column, Output, say, show
+from recruiter.cli.output import Column, Output, report, show
 from recruiter.domain.planning.limits import Limit
 from recruiter.store.collections.limits import Rules
 
@@ -51,6 +51,7 @@ def set_(
     per: str | None = None,
     floating: bool = False,
     common: given.TargetOptions = given.TargetOptions(),
+    output: Output = "table",
 ) -> None:
     """Sets a limit, or changes it: `recruiter limit set task:resize 2`.
 
@@ -74,17 +75,18 @@ def set_(
             limit = recruiter.controls.set_limit(subject, at_once, count=count, per=per, floating=floating, by=by)
             row = _row(limit)
             told = [name for name in ("subject", "at_once", "rate") if row[name] is not None]
-            say(", ".join(f"{name.replace('_', ' ')} {row[name]}" for name in told))
+            report(", ".join(f"{name.replace('_', ' ')} {row[name]}" for name in told), row, output)
 
 
 @app.command
-def remove(subject: str, /, *, common: given.TargetOptions = given.TargetOptions()) -> None:
+def remove(subject: str, /, *, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
     """Removes a limit."""
     with recruiter_on(common) as recruiter:
         recruiter.controls.remove_limit(subject)
         declared = recruiter.controls.rules().declared.get(subject)
         again = f"has the limit of the application again: {_told(declared)}" if declared is not None else ""
-        say(f"{subject} {again or 'has no limit any more'}")
+        facts = {"removed": subject, "declared": None if declared is None else _row(declared)}
+        report(f"{subject} {again or 'has no limit any more'}", facts, output)
 
 
 @app.command

@@ -15,6 +15,7 @@ from typing import Final, Literal
 from cyclopts import App, CycloptsError
 
 from recruiter import __version__
+from recruiter.cli.hints import hint
 from recruiter.cli.output import console, exit_code, print_error, say, write_anything, write_script
 from recruiter.domain.text import mask, said_by
 from recruiter.errors import RecruiterError
@@ -123,8 +124,10 @@ def run(arguments: Sequence[str]) -> None:
     try:
         said = console(stderr=True)
         sys.exit(app(arguments, exit_on_error=False, error_console=said, result_action=_AS_EXIT_CODE))
-    except CycloptsError:
-        sys.exit(2)  # said already
+    except CycloptsError as error:  # said already
+        if (told := hint(error)) is not None:
+            say(f"recruiter: {told}", stderr=True)
+        sys.exit(2)
     except RecruiterError as error:
         print_error(error)
         sys.exit(exit_code(error))

@@ -93,6 +93,14 @@ def say_json(value: Any, output: Output) -> None:
     print(as_json(value, output))
 
 
+def report(text: str, facts: Mapping[str, Any], output: Output) -> None:
+    """The result of a command that changes something: a sentence for people, the facts for scripts."""
+    if output == "table":
+        say(text)
+    else:
+        say_json(facts, output)
+
+
 def show(rows: Sequence[Row], columns: Sequence[str | Column], output: Output, *, empty: str) -> None:
     """The rows: all of each as JSON, or these columns of them as a table that fits the terminal."""
     if output == "json":

@@ -10,7 +10,7 @@ from cyclopts import App
 
 from recruiter.cli import options as given
 from recruiter.cli.options import Count, Yes, application_recruiter
-from recruiter.cli.output import Column, Output, ask, choose, say, show
+from recruiter.cli.output import Column, Output, ask, choose, report, show
 from recruiter.domain.duration import humanize
 from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.text import plural, remark
@@ -76,34 +76,47 @@ def pause(
     *,
     who: given.AuthorOptions = given.AuthorOptions(),
     common: given.ApplicationOptions = given.ApplicationOptions(),
+    output: Output = "table",
 ) -> None:
     """Pauses a scheduler: it makes no jobs until it is resumed."""
     with application_recruiter(common) as recruiter:
         recruiter.scheduler(urn).pause(by=who.author, reason=who.reason)
-        say(f"scheduler {urn} is paused. Resume it with: recruiter scheduler resume {urn}")
+        told = f"scheduler {urn} is paused. Resume it with: recruiter scheduler resume {urn}"
+        report(told, {"urn": urn, "paused": True}, output)
 
 
 @app.command
-def resume(urn: str, /, *, common: given.ApplicationOptions = given.ApplicationOptions()) -> None:
+def resume(
+    urn: str, /, *, common: given.ApplicationOptions = given.ApplicationOptions(), output: Output = "table"
+) -> None:
     """Resumes a scheduler with its next occurrence."""
     with application_recruiter(common) as recruiter:
         scheduler = recruiter.scheduler(urn)
         scheduler.resume()
         runs = scheduler.next_runs(1)
         told = f"; it runs next at {_local(runs[0], _zone(scheduler.find()))}" if runs else ""
-        say(f"scheduler {urn} is resumed{told}")
+        facts = {"urn": urn, "paused": False, "next_run": runs[0] if runs else None}
+        report(f"scheduler {urn} is resumed{told}", facts, output)
 
 
 @app.command
-def run(urn: str, /, *, common: given.ApplicationOptions = given.ApplicationOptions()) -> None:
+def run(
+    urn: str, /, *, common: given.ApplicationOptions = given.ApplicationOptions(), output: Output = "table"
+) -> None:
     """Makes a job of a scheduler now, beside its occurrences."""
     with application_recruiter(common) as recruiter:
-        say(f"job {recruiter.scheduler(urn).run_now().id} will run as soon as a worker is free")
+        made = recruiter.scheduler(urn).run_now().id
+        report(f"job {made} will run as soon as a worker is free", {"urn": urn, "id": made}, output)
 
 
 @app.command
 def remove(
-    urn: str | None = None, /, *, yes: Yes = False, common: given.ApplicationOptions = given.ApplicationOptions()
+    urn: str | None = None,
+    /,
+    *,
+    yes: Yes = False,
+    common: given.ApplicationOptions = given.ApplicationOptions(),
+    output: Output = "table",
 ) -> int:
     """Removes a scheduler, and cancels its jobs that have not ended.
 
@@ -115,11 +128,11 @@ def remove(
     with application_recruiter(common) as recruiter:
         urns = [each.urn for each in recruiter.schedulers()] if urn is None else []
         if urn is None and not urns:
-            say("There are no schedulers.")
+            report("There are no schedulers.", {"removed": None}, output)
             return 0
         urn = choose("Which scheduler do you want to remove?", urns) if urn is None else urn
         if urn is None:
-            say("Nothing was removed.")
+            report("Nothing was removed.", {"removed": None}, output)
             return 1
         scheduler = recruiter.scheduler(urn)
         try:
@@ -127,12 +140,13 @@ def remove(
             what = f"task {row['task']}, {row['schedule']}"
         except UnreadableDocument as error:
             what = str(error)
-        told = f"{urn}: {what}; {_waiting(len(scheduler.waiting()))}."
+        waiting = len(scheduler.waiting())
+        told = f"{urn}: {what}; {_waiting(waiting)}."
         if not ask(f"{told} Remove it?", yes):
-            say("Nothing was removed.")
+            report("Nothing was removed.", {"removed": None}, output)
             return 1
         scheduler.remove()
-        say(f"scheduler {urn} is removed.")
+        report(f"scheduler {urn} is removed.", {"removed": urn, "cancelled": waiting}, output)
         return 0
 
 

@@ -10,7 +10,7 @@ from cyclopts import App
 
 from recruiter.cli import options as given
 from recruiter.cli.options import recruiter_on
-from recruiter.cli.output import Column, Output, say, show
+from recruiter.cli.output import Column, Output, report, show
 from recruiter.cli.records import whole
 from recruiter.domain.text import remark
 from recruiter.store.roster_fields import RosterEntry
@@ -98,16 +98,18 @@ def drain(
     *,
     who: given.AuthorOptions = given.AuthorOptions(),
     common: given.TargetOptions = given.TargetOptions(),
+    output: Output = "table",
 ) -> None:
     """Drains a worker: it finishes the jobs it holds and gets no new ones."""
     with recruiter_on(common) as recruiter:
         recruiter.controls.drain_worker(worker, by=who.author, reason=who.reason)
-        say(f"worker {worker} gets no new jobs. Resume it with: recruiter worker resume {worker}")
+        told = f"worker {worker} gets no new jobs. Resume it with: recruiter worker resume {worker}"
+        report(told, {"worker": worker, "drained": True}, output)
 
 
 @app.command
-def resume(worker: str, /, *, common: given.TargetOptions = given.TargetOptions()) -> None:
+def resume(worker: str, /, *, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
     """Resumes a worker: it gets jobs again."""
     with recruiter_on(common) as recruiter:
         recruiter.controls.resume_worker(worker)
-        say(f"worker {worker} gets jobs again")
+        report(f"worker {worker} gets jobs again", {"worker": worker, "drained": False}, output)

@@ -311,7 +311,7 @@ class Store:
                 raise
             raise StoreRefused(
                 f"database {self.target.database} is not prepared, and this user may not prepare it; run `recruiter "
-                "prepare` once as a user who may (docs/how-to/mongodb-roles.md)"
+                'prepare` once as a user who may (see "Users and roles in MongoDB" in the documentation)'
             ) from error
 
     @store_call
