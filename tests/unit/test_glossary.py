@@ -14,7 +14,7 @@ SOURCE = ROOT / "src" / "recruiter"
 
 PLAIN = """
 api app check dict first main name names one plugin pytest text type types use version versions
-alone blocked cancelled did embedded exception exists failed forever found invalid large later not old only out
+alone blocked cancelled did embedded exception exists failed forever found invalid large later locked not old only out
 read refused select start stopped timed too unknown unreachable unsupported
 """
 """Words of every program; adjectives and verbs in the names of exceptions."""

@@ -12,7 +12,7 @@ from recruiter.domain.job import Checkpoint, Execution, Job
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.state import Why
 from recruiter.store import outcomes
-from recruiter.store.codec import archived_document, decode, job_document, job_from, remember
+from recruiter.store.codec import anew, archived_document, archived_from, decode, job_document, job_from, remember
 from recruiter.store.job_fields import FROM_PROTOCOL, JOB_FIELDS, LOCK, PROGRESS, Use, attributes, names, options
 from tests.samples import NOW, a_job
 
@@ -81,3 +81,16 @@ def test_the_sets_that_the_protocol_relies_on() -> None:
     assert {"id", "attempts", "crashes", "executions", "cancel"} <= attributes(Use.HISTORY)
     assert set(options()).isdisjoint({*names(Use.OWN), *FROM_PROTOCOL})
     assert {"method", "tags", "username", "proc", "mem", "resources", "key", "retry_policy"} <= set(options())
+
+
+def test_a_recovered_job_of_an_earlier_release_has_the_key_that_its_document_knows() -> None:
+    """Earlier releases wrote `recovered_from` and no `origin`."""
+    old = {**job_document(a_job()), "_id": "second", "recovered_from": "first"}
+    assert job_from(old).key == "first"
+
+    ended = archived_from(archived_document(old, "lost", NOW, {}))
+    third = anew(ended, NOW, NOW)
+
+    assert (third.recovered_from, third.key) == ("second", "first")
+    assert job_from(job_document(third)).key == "first"
+    assert "origin" not in job_document(a_job())
