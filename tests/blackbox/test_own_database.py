@@ -165,6 +165,19 @@ def test_a_collection_that_appears_after_recruiter_has_prepared_is_left_alone(
     assert shop_database.snapshot(shop, beside="recruiter.") == before
 
 
+def test_a_database_that_is_dropped_under_running_processes_is_refused_with_the_remedy(
+    shop: Database[dict[str, Any]], target: str
+) -> None:
+    """MongoDB makes a collection with the first write to it, and nobody can tell then who it was."""
+    jobs.add.enqueue(1, 2)
+    shop.client.drop_database(shop.name)
+    jobs.add.enqueue(1, 2)
+
+    code, said = here(target, "doctor")
+
+    assert (code, "was dropped while processes of Recruiter ran: stop them, and drop it again" in said) == (4, True)
+
+
 def test_two_prefixes_in_one_database_are_two_systems(
     shop: Database[dict[str, Any]], target: str, start: Starter
 ) -> None:

@@ -123,7 +123,8 @@ def _foreign(database: Database[Document], foreign: Sequence[str]) -> ForeignCol
     exist = "exists, and Recruiter did not make it" if len(foreign) == 1 else "exist, and Recruiter did not make them"
     return ForeignCollection(
         f"{which} of database {database.name} {exist}; nothing was read or changed. Give Recruiter another prefix for "
-        "its collections (prefix=…, --prefix or RECRUITER_PREFIX), or another database (--target or RECRUITER_TARGET)"
+        "its collections (prefix=…, --prefix or RECRUITER_PREFIX), or another database (--target or RECRUITER_TARGET). "
+        "If the database was dropped while processes of Recruiter ran: stop them, and drop it again"
     )
 
 

@@ -18,6 +18,7 @@ from recruiter.doctor import examine
 from recruiter.doctor.findings import Finding
 from recruiter.doctor.findings import Level as FindingLevel
 from recruiter.domain.job import Job, JobId
+from recruiter.domain.names import DEFAULT_PREFIX
 from recruiter.domain.observation import SILENT
 from recruiter.domain.planning.why_waiting import Circumstances
 from recruiter.domain.schedule.scheduler import Scheduler
@@ -195,16 +196,14 @@ class Reader:
     def frame(self) -> schemas.Frame:
         """What every page shows at its edges; read seldom."""
         target = self._recruiter.target
+        place = serializers.place(str(target), target.database)
+        place = place if target.prefix == DEFAULT_PREFIX else f"{place} {target.prefix}"
         findings = self._findings.peek("all", old=True)
         problems = None if findings is None else sum(1 for each in findings if each.level is FindingLevel.PROBLEM)
         with contextlib.suppress(StoreError):
             mongodb = self._mongodb.get("version", self._version)
-            return schemas.Frame(
-                package.__version__, serializers.place(str(target), target.database), mongodb, self.leader(), problems
-            )
-        return schemas.Frame(
-            package.__version__, serializers.place(str(target), target.database), "cannot be reached", None, problems
-        )
+            return schemas.Frame(package.__version__, place, mongodb, self.leader(), problems)
+        return schemas.Frame(package.__version__, place, "cannot be reached", None, problems)
 
     def _version(self) -> str:
         facts = self._store.check()
