@@ -16,7 +16,7 @@ from recruiter.domain.duration import DurationLike, MomentLike, resolved, to_mom
 from recruiter.domain.job import Job, JobId, JobReport
 from recruiter.domain.names import check_name, check_remark, check_text, id_told
 from recruiter.domain.options import DEFAULTS, GivenOptions, accepts_options
-from recruiter.domain.planning.limits import Ceiling
+from recruiter.domain.planning.limits import Ceiling, KeyLimit
 from recruiter.domain.policy_registry import schedule_policy
 from recruiter.domain.schedule.scheduler import WINDOW, Late, SchedulePolicy, Scheduler
 from recruiter.domain.text import shown
@@ -124,6 +124,7 @@ class Recruiter(Producer):
         aliases: Iterable[str] = (),
         max_running: int | None = None,
         rate: str | None = None,
+        limits: Mapping[str, KeyLimit] | None = None,
         **options: Unpack[GivenOptions],
     ) -> AsTask: ...
     @accepts_options
@@ -135,18 +136,20 @@ class Recruiter(Producer):
         aliases: Iterable[str] = (),
         max_running: int | None = None,
         rate: str | None = None,
+        limits: Mapping[str, KeyLimit] | None = None,
         **options: Unpack[GivenOptions],
     ) -> Any:
         """A decorator that makes a function a task. The options given here hold for each of its jobs that has no own.
 
         `name` is what is stored (default: the name of the function); `aliases` are former names, under which jobs may
         still be waiting. `max_running` is how many of its jobs may run at once in the whole fleet, and `rate="5/1s"`
-        how many may start in a period, unless an operator sets another limit. A job that has not started within
-        `expires` after its time never starts; one that did not succeed is kept for `keep_failed` in the archive,
-        instead of as long as the cleaner says (`--keep-failed`). The other options are those of `JobBuilder`. Raises
-        TaskExists, and InvalidName, InvalidJob, InvalidDuration or SettingsError for an invalid option.
+        how many may start in a period, unless an operator sets another limit. `limits={"customer": "2/10s"}` or
+        `{"customer": 2}` says the same for each key of its jobs: `.limited_by(customer=42)`. A job that has not
+        started within `expires` after its time never starts; one that did not succeed is kept for `keep_failed` in the
+        archive, instead of as long as the cleaner says (`--keep-failed`). The other options are those of `JobBuilder`.
+        Raises TaskExists, and InvalidName, InvalidJob, InvalidDuration or SettingsError for an invalid option.
         """
-        decorator = AsTask(self, name, aliases, DEFAULTS.changed(**options), Ceiling.parse(max_running, rate))
+        decorator = AsTask(self, name, aliases, DEFAULTS.changed(**options), Ceiling.parse(max_running, rate, limits))
         return decorator if function is None else decorator(function)
 
     def job_of(self, workable: W) -> WorkableJob[W]:

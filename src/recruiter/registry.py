@@ -282,7 +282,8 @@ class Registry:
         """Those that the application declares for these tasks, or for all. Jobs are counted by the name that they have:
         those with an old name of the task have a limit of their own."""
         found = ((name, self.find(name)) for name in sorted(self.names() if names is None else names))
-        return [task.ceiling.of(name) for name, task in found if task is not None and task.ceiling is not None]
+        ceilings = ((name, task.ceiling) for name, task in found if task is not None and task.ceiling is not None)
+        return [limit for name, ceiling in ceilings for limit in ceiling.limits_of(name)]
 
     @classmethod
     def merged(cls, registries: Iterable[Registry]) -> Registry:

@@ -22,7 +22,7 @@ from recruiter.domain.definitions import note, same_definition
 from recruiter.domain.duration import DurationLike
 from recruiter.domain.names import check_aliases, check_name, check_tags
 from recruiter.domain.options import DEFAULTS, GivenOptions, TaskOptions
-from recruiter.domain.planning.limits import Ceiling
+from recruiter.domain.planning.limits import Ceiling, KeyLimit
 from recruiter.domain.planning.needs import AmountLike
 from recruiter.domain.retry.decision import RetryPolicy
 from recruiter.domain.text import shown
@@ -78,6 +78,7 @@ class Workable:
         aliases: Iterable[str] = (),
         max_running: int | None = None,
         rate: str | None = None,
+        limits: Mapping[str, KeyLimit] | None = None,
         group: str | None = None,
         priority: int | float | None = None,
         tags: Iterable[str] | None = None,
@@ -99,7 +100,7 @@ class Workable:
         if _made_again(cls):
             WORKABLES.update(dict.fromkeys((cls.task_name, *cls.task_aliases), cls))
             return
-        cls.task_ceiling = Ceiling.parse(max_running, rate) or cls.task_ceiling
+        cls.task_ceiling = Ceiling.parse(max_running, rate, limits) or cls.task_ceiling
         cls.task_options = cls.task_options.changed(**given)  # the others are as in the class that it extends
         cls._register(check_name("task", name or cls.__name__), check_aliases(aliases))
 

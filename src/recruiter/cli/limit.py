@@ -58,7 +58,7 @@ def set_(
     Parameters
     ----------
     subject
-        task:NAME, group:NAME, key:KIND (each key separately) or resource:NAME (the whole fleet).
+        task:NAME, group:NAME, key:KIND or key:TASK/KIND (each key separately), or resource:NAME (the whole fleet).
     at_once
         How many jobs may run at once; for a resource, how much of it may be in use.
     count

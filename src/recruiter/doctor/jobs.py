@@ -12,7 +12,7 @@ from recruiter.doctor.findings import Code, Finding, Level, Thresholds, note, ok
 from recruiter.domain.duration import humanize
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE, id_told
-from recruiter.domain.planning.limits import AtLimit, Reason
+from recruiter.domain.planning.limits import AtLimit, AtRate, Reason
 from recruiter.domain.planning.reasons import NeverFits, SlotsBusy, Unserved
 from recruiter.domain.planning.why_waiting import Circumstances
 from recruiter.domain.schedule.scheduler import Scheduler
@@ -32,7 +32,8 @@ def _lanes(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Fin
     rules, now = store.limits.read(), store.clock.now()
     waiting = _waiting(store, now, thresholds)
     facts = Circumstances(store.roster.read(), store.roster.held(), rules.limits, rules.starts, now)
-    reasons = {lane: facts.why_waiting(lane) for lane in waiting if rules.pauses(lane.group) is None}
+    open_lanes = {lane: each for lane, each in waiting.items() if rules.pauses(lane.group) is None}
+    reasons = {lane: facts.why_waiting(lane) or _of_key(facts, each.first) for lane, each in open_lanes.items()}
     told = [
         finding
         for lane, reason in sorted(reasons.items(), key=lambda item: str(item[0]))
@@ -60,6 +61,8 @@ class _Waiting(NamedTuple):
     """Those that are due and that no worker holds."""
     since: datetime | None
     """The time of the oldest due job that no worker holds."""
+    first: Lane | None = None
+    """The lane of that job, with the key of a limit if it has one."""
 
 
 def _counted(counts: Iterable[int | None], one: str, several: str) -> str:
@@ -83,9 +86,16 @@ def _waiting(store: Store, now: datetime, thresholds: Thresholds) -> dict[Lane, 
     for text in lanes:
         lane, (jobs, due) = Lane.parse(text)._replace(key=None), counts[text] or (None, None)
         before = kinds.get(lane, _Waiting(0, 0, None))
-        since = min((each for each in (before.since, oldest.get(text)) if each is not None), default=None)
-        kinds[lane] = _Waiting(_sum(before.jobs, jobs), _sum(before.due, due), since)
+        since, first = before.since, before.first
+        if (own := oldest.get(text)) is not None and (since is None or own < since):
+            since, first = own, Lane.parse(text)
+        kinds[lane] = _Waiting(_sum(before.jobs, jobs), _sum(before.due, due), since, first)
     return kinds
+
+
+def _of_key(facts: Circumstances, first: Lane | None) -> Reason | None:
+    """Why the oldest due job waits for the limit of its key."""
+    return facts.why_waiting(first) if first is not None and first.key is not None else None
 
 
 def _sum(one: int | None, other: int | None) -> int | None:
@@ -121,7 +131,7 @@ def _late(
         late = {
             lane: since
             for lane, reason in reasons.items()
-            if not isinstance(reason, Unserved | NeverFits) and isinstance(reason, AtLimit) is limited
+            if not isinstance(reason, Unserved | NeverFits) and isinstance(reason, AtLimit | AtRate) is limited
             if (since := waiting[lane].since) is not None and now - since > thresholds.late_job
         }
         if not late:

@@ -156,9 +156,13 @@ class HasOptions:
         """
         return self._changed(needs=resources)
 
-    def limited_by(self, key: str) -> Self:
-        """Counts it by a key of your own, such as "customer:42", which a limit on `key:customer` is about."""
-        return self._changed(limited_by=key)
+    def limited_by(self, key: str | None = None, /, **keys: str | int) -> Self:
+        """Counts it by a key of your own: `.limited_by(customer=42)`, or as a text "customer:42". A limit on
+        `key:customer` is about it, and so is `limits={"customer": "2/10s"}` of its task. A job has one key. Raises
+        InvalidName and InvalidJob."""
+        if (key is not None) + len(keys) != 1:
+            raise InvalidJob("limited_by needs one key, as in limited_by(customer=42) or limited_by('customer:42')")
+        return self._changed(limited_by=key if key is not None else ":".join(map(str, *keys.items())))
 
 
 def accepts_options(function: F) -> F:

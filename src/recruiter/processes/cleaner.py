@@ -18,6 +18,7 @@ from recruiter.steps.clean import (
     BATCH,
     clean,
     clean_counts,
+    clean_starts,
     clean_unique_keys,
     count_waiting,
     forget_flows,
@@ -118,6 +119,7 @@ class CleanerProcess:
                 removed += forget_flows(self._store, clock.now(), settings.clean_after, settings.keep_failed)
             counts = clean_counts(self._store, clock.now(), self._settings.clean_after)
             keys = clean_unique_keys(self._store, clock.now())
+            clean_starts(self._store, clock.now())
             self._removed += removed
             if removed >= BATCH or BATCH in (counts, keys):
                 return _REST_BETWEEN_BATCHES

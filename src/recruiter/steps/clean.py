@@ -16,6 +16,7 @@ from bson import ObjectId
 from recruiter.domain.job import JobId
 from recruiter.domain.names import id_told
 from recruiter.domain.planning.assign import Registration
+from recruiter.domain.planning.limits import subject_of
 from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.statistics import Depth
 from recruiter.errors import InvalidFlow, JobNotFound
@@ -107,6 +108,22 @@ def clean_unique_keys(store: Store, now: datetime) -> int:
     """Removes one batch of keys of unique jobs that are no longer needed; returns how many it has looked at."""
     return store.unique_keys.forget(now, store.scheduled.which_exist, BATCH)
 
+
+def clean_starts(store: Store, now: datetime) -> int:
+    """Removes the counts of starts that no limit needs any more; returns how many. A limit by key has one for each
+    key."""
+    rules = store.limits.read()
+    windows = {limit.subject: limit.rate.window for limit in rules.limits if limit.rate is not None}
+    old = {
+        bucket: log
+        for bucket, log in rules.starts.items()
+        if all(now - moment > windows.get(subject_of(bucket), timedelta()) + _AFTER_A_WINDOW for moment, _ in log)
+    }
+    return store.limits.forget_starts(dict(list(old.items())[:BATCH]))
+
+
+_AFTER_A_WINDOW = timedelta(minutes=1)
+"""Clocks differ a little."""
 
 MANY = 50_000
 """Up to so many are counted in about a tenth of a second: then each reader counts for itself."""

@@ -6,9 +6,11 @@ The *subject* of a limit says what it is about:
     task:resize         every job of this task
     group:mail          every job of this group
     key:customer        every job with a key `customer:…`, each customer separately
+    key:charge/customer the same, of the task `charge` only: `@recruiter.task(limits={"customer": "2/10s"})`
     resource:mem        what all jobs together use of it, on all hosts
 
-What is counted together is a *bucket*: the subject itself, and for keys one bucket per key (`key:customer:42`).
+What is counted together is a *bucket*: the subject itself, and for keys one bucket per key (`key:customer:42`,
+`key:charge/customer:42`).
 """
 
 from __future__ import annotations
@@ -170,6 +172,13 @@ class Limit:
         return self.subject.partition(":")[2]
 
     @property
+    def task(self) -> str | None:
+        """The task whose jobs alone it is about."""
+        if self.kind == TASK:
+            return self.name
+        return self.name.rpartition("/")[0] or None if self.kind == KEY else None
+
+    @property
     def ceiling(self) -> int | None:
         """`at_once` in what is counted: jobs, or thousandths of the resource."""
         if self.at_once is None:
@@ -182,30 +191,53 @@ class Limit:
     def bucket(self, lane: Lane) -> str | None:
         """What jobs of this lane are counted in; None when the limit is not about them."""
         if self.kind == KEY:
-            return f"{KEY}:{lane.key}" if lane.kind_of_key == self.name else None
+            task, _, kind = self.name.rpartition("/")
+            covers = lane.kind_of_key == kind and task in ("", lane.task)
+            return f"{KEY}:{_within(task)}{lane.key}" if covers else None
         if self.kind == RESOURCE:
             return self.subject if any(name == self.name for name, _ in lane.needs.thousandths) else None
         return self.subject if self.name == (lane.task if self.kind == TASK else lane.group) else None
 
 
+KeyLimit = int | str
+"""The limit of each key, in code: so many jobs at once, or a rate such as "2/10s"."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """What a task says of all its jobs: `@recruiter.task(max_running=2, rate="5/1s")`."""
+    """The limits that a task declares for its jobs: `@recruiter.task(max_running=2, rate="5/1s", limits={"customer":
+    "2/10s"})`."""
 
     max_running: int | None = None
     rate: Rate | None = None
+    of_keys: tuple[tuple[str, int | Rate], ...] = ()
+    """By the kind of key."""
 
     @classmethod
-    def parse(cls, max_running: int | None, rate: str | None) -> Ceiling | None:
+    def parse(
+        cls, max_running: int | None, rate: str | None, limits: Mapping[str, KeyLimit] | None = None
+    ) -> Ceiling | None:
         """None when nothing is said. Raises SettingsError when the task is defined."""
-        if max_running is None and rate is None:
+        if max_running is None and rate is None and not limits:
             return None
-        ceiling = cls(max_running, None if rate is None else Rate.parse(rate))
-        ceiling.of("checked")
+        if limits is not None and not isinstance(limits, Mapping):
+            raise SettingsError(f'limits are by the kind of key, as in {{"customer": "2/10s"}}, not {_shown(limits)}')
+        given = (limits or {}).items()
+        of_keys = tuple((kind, Rate.parse(most) if isinstance(most, str) else most) for kind, most in given)
+        ceiling = cls(max_running, None if rate is None else Rate.parse(rate), of_keys)
+        ceiling.limits_of("checked")
         return ceiling
 
-    def of(self, task: str) -> Limit:
-        return Limit(f"{TASK}:{task}", self.max_running, self.rate)
+    def limits_of(self, task: str) -> list[Limit]:
+        limits = (
+            []
+            if self.max_running is None and self.rate is None
+            else [Limit(f"{TASK}:{task}", self.max_running, self.rate)]
+        )
+        for kind, most in self.of_keys:
+            at_once, rate = (None, most) if isinstance(most, Rate) else (most, None)
+            limits.append(Limit(f"{KEY}:{task}/{kind}", at_once, rate))
+        return limits
 
 
 def split_subject(subject: str) -> tuple[str, str]:
@@ -213,17 +245,32 @@ def split_subject(subject: str) -> tuple[str, str]:
     kind, colon, name = subject.partition(":") if isinstance(subject, str) else ("", "", "")
     if not colon or kind not in (TASK, GROUP, KEY, RESOURCE):
         raise SettingsError(f"{_shown(subject)} cannot be limited; write {_EXAMPLES}")
+    task, slash, last = name.rpartition("/") if kind == KEY else ("", "", name)
     try:
-        check_name(kind, name)
+        check_name(kind, last)
+        if slash:
+            check_name(TASK, task)
     except RecruiterError as error:
         raise SettingsError(f"{_shown(subject)} cannot be limited: {error}") from None
-    if kind == KEY and ":" in name:
-        raise SettingsError(
-            f"{_shown(subject)} cannot be limited: write {KEY}:{name.partition(':')[0]}, for each key separately"
-        )
+    if kind == KEY and ":" in last:
+        each = f"{KEY}:{_within(task)}{last.partition(':')[0]}"
+        raise SettingsError(f"{_shown(subject)} cannot be limited: write {each}, for each key separately")
     if kind == RESOURCE and ("=" in name or "," in name):
         raise SettingsError(f"{_shown(subject)} cannot be limited: the name of a resource has no '=' and no ','")
     return kind, name
+
+
+def subject_of(bucket: str) -> str:
+    """The subject of the limit that counts in this bucket."""
+    kind, _, name = bucket.partition(":")
+    if kind != KEY:
+        return bucket
+    task, slash, key = name.rpartition("/")
+    return f"{KEY}:{task}{slash}{key.partition(':')[0]}"
+
+
+def _within(task: str) -> str:
+    return f"{task}/" if task else ""
 
 
 # -- why not ---------------------------------------------------------------------------------------------------------
@@ -457,11 +504,14 @@ class Meter:
         return known
 
     def _of_key(self, lane: Lane) -> list[_Counter]:
-        bucket = f"{KEY}:{lane.key}"
-        counters = self._counters.get(bucket)
-        if counters is None:
-            limits = self._of_keys.get(lane.kind_of_key or "", ())
-            counters = self._counters[bucket] = [self._counter(limit, bucket) for limit in limits]
+        """Of all tasks together, and of its own."""
+        counters: list[_Counter] = []
+        for task in ("", lane.task):
+            bucket = f"{KEY}:{_within(task)}{lane.key}"
+            if bucket not in self._counters:
+                limits = self._of_keys.get(f"{_within(task)}{lane.kind_of_key}", ())
+                self._counters[bucket] = [self._counter(limit, bucket) for limit in limits]
+            counters += self._counters[bucket]
         return counters
 
     def _counter(self, limit: Limit, bucket: str) -> _Counter:
@@ -472,7 +522,8 @@ class Meter:
 
 def _titled(bucket: str) -> str:
     kind, _, name = bucket.partition(":")
-    return f"{kind} {name}"
+    task, slash, key = name.rpartition("/")
+    return f"{kind} {key} of task {task}" if slash else f"{kind} {name}"
 
 
 def _listed(ids: Sequence[JobId], total: int) -> str:

@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from pymongo import DeleteOne
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
 from recruiter.domain.planning.fair import FairShare
-from recruiter.domain.planning.limits import TASK, Limit, Rate, Start
+from recruiter.domain.planning.limits import Limit, Rate, Start
 from recruiter.domain.schedule.scheduler import Pause
 from recruiter.domain.text import shown
 from recruiter.domain.unreadable import Unreadable
@@ -121,7 +122,8 @@ class Limits:
         rules = (rule for rule in parsed(NAME, raw.find({"_id": {"$regex": f"^{_DECLARED}"}}), _rule))
         known = {f"{_DECLARED}{rule.limit.subject}": rule.limit for rule in rules if isinstance(rule, _Limited)}
         news = {id: limit for id, limit in wanted.items() if known.get(id) != limit}
-        gone = [id for task in tasks if (id := f"{_DECLARED}{TASK}:{task}") in known and id not in wanted]
+        ours = set(tasks)
+        gone = [id for id, limit in known.items() if limit.task in ours and id not in wanted]
         for id, limit in news.items():
             self.collection.update_one({"_id": id}, {"$set": {**limit_fields(limit), "at": at}}, upsert=True)
         if gone:
@@ -176,6 +178,15 @@ class Limits:
                 self.collection.update_one(query, {"$set": {"log": stored, "term": term}}, upsert=True)
             except DuplicateKeyError:
                 raise Superseded(f"term {term} is over; a newer leader counts the starts of {bucket}") from None
+
+    @store_call
+    def forget_starts(self, logs: Mapping[str, Sequence[Start]]) -> int:
+        """Removes the counts of starts of these buckets, if they are as they were read; returns how many."""
+        gone = [
+            DeleteOne({"_id": f"{_STARTS}{bucket}", "log": [[moment, count] for moment, count in log]})
+            for bucket, log in logs.items()
+        ]
+        return self.collection.bulk_write(gone, ordered=False).deleted_count if gone else 0
 
 
 def limit_fields(limit: Limit) -> Document:
