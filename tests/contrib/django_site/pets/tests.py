@@ -273,7 +273,9 @@ class Checks(SimpleTestCase):
     def test_an_unknown_option_is_refused(self) -> None:
         with (
             override_settings(TASKS={"default": settings.backend(targt="x")}),
-            self.assertRaisesMessage(InvalidTaskBackend, "unknown OPTIONS targt; known: on_commit, prefix, target"),
+            self.assertRaisesMessage(
+                InvalidTaskBackend, "unknown OPTIONS targt; known: on_commit, prefix, server_timeout, target"
+            ),
         ):
             _ = task_backends["default"].recruiter
 
