@@ -374,6 +374,14 @@ MUTANTS = (
         "        at_most_once=False,\n",
         "tests/steps/test_rescue.py::test_an_at_most_once_job_is_lost_rather_than_run_again",
     ),
+    Mutant(
+        "observer_decides_death",
+        "a worker is dead after the time that it declares itself, whatever the observer is set to",
+        "steps/rescue.py",
+        "        return self._undeclared if declared is None else declared\n",
+        "        return self._undeclared\n",
+        "tests/steps/test_rescue.py::test_a_worker_that_declares_its_time_is_retired_after_that_time",
+    ),
     # -- repeating, limits
     Mutant(
         "occurrence_apart",
