@@ -53,6 +53,7 @@ _SAYING = {
 SILENT: dict[type, set[str]] = {
     Recruiter: {
         *("task", "job", "job_of", "every", "declare", "definition_of", "repeatable_job_of", "scheduler"),
+        "unguarded_job_of",
         *("handle", "listen", "point_at", "close", "on_became_master", "on_stept_back", "instrument"),
         # A flow is put together; `start` and `astart` store it.
         *("flow", "chain", "fan_out"),
@@ -61,8 +62,8 @@ SILENT: dict[type, set[str]] = {
         *("asend", "asend_encoded"),
     },
     Task: {"job", "after_success", "after_failure", "after_last_failure", "finalize", "repeat", "repeat_with_policy"},
-    JobBuilder: {*_SAYING, "build", "as_step"},
-    WorkableJob: {*_SAYING, "build", "as_step", "with_method", "repeated_as"},
+    JobBuilder: {*_SAYING, "build", "as_step", "as_template"},
+    WorkableJob: {*_SAYING, "build", "as_step", "as_template", "with_method", "repeated_as"},
     JobHandle: set(),
     Jobs: {"iterate", "aiterate"},  # one for `for`, one for `async for`
 }
