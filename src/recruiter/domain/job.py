@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from bson import ObjectId
+
 from recruiter.domain.flow import FlowStep
 from recruiter.domain.lane import ISOLATED_AFTER_WORKER_DEATHS, Lane
 from recruiter.domain.names import BLOCKED_LANE, DEFAULT_GROUP, DEFAULT_METHOD, check_text
@@ -321,6 +323,9 @@ def _history(job: Job) -> tuple[HistoryEntry, ...]:
         entries.append(HistoryEntry(job.cancel.at, Happened.CANCELLED, job.cancel.by, job.cancel.reason))
     if job.recovered_from is not None:
         entries.append(HistoryEntry(job.created_at, Happened.RECOVERED, old=job.recovered_from))
+    if isinstance(job, ArchivedJob) and isinstance(job.recovered_as, ObjectId):
+        at = job.recovered_as.generation_time  # of the id that the other job was given then
+        entries.append(HistoryEntry(at, Happened.RECOVERED, new=job.recovered_as))
     return tuple(sorted(entries, key=lambda entry: entry.at))
 
 

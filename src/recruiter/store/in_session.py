@@ -44,7 +44,7 @@ from recruiter.store.codec import LARGEST_JOB, OPTIONS, Document, encode_job
 from recruiter.store.collections import creations
 from recruiter.store.errors import store_call, translate
 from recruiter.store.fields import is_job_id, moment_or_none
-from recruiter.store.job_fields import begun_at, marked_as_recovered
+from recruiter.store.job_fields import begun_at
 from recruiter.store.payload import Owner, owner_of
 from recruiter.store.sessions import DURABLE, run_transaction
 
@@ -317,7 +317,7 @@ class InSession:
     def recover(self, job: Job) -> Steps[None]:
         """Stores the job that repeats one that has ended, and marks the old one."""
         self._needs_a_transaction("recover")
-        ended, mark = self._collection(archived.NAME), marked_as_recovered(job.id)
+        ended, mark = self._collection(archived.NAME), {"$set": {"recovered_as": job.id}}
         old: Document = {"_id": job.recovered_from}
         if job.flow is not None:
             old["recovered_as"] = None  # a step waits or runs once

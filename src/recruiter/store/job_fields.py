@@ -253,13 +253,6 @@ def appended(entry: Fields) -> Fields:
     return {"$slice": [{"$concatArrays": [history, [entry]]}, -HISTORY_KEPT]}
 
 
-def marked_as_recovered(id: JobId) -> list[Fields]:
-    """The update of an ended job that is repeated by this one."""
-    as_it_is = {"$literal": id}
-    entry = {"at": "$$NOW", "what": Happened.RECOVERED.value, "to": as_it_is}
-    return [{"$set": {"recovered_as": as_it_is, "history": appended(entry)}}]
-
-
 def changes_of(document: Mapping[str, Any]) -> tuple[HistoryEntry, ...]:
     """What happened to the job; values written by hand that make no sense are skipped."""
     return tuple(

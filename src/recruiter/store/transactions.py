@@ -58,7 +58,7 @@ from recruiter.store.collections.scheduled import DUPLICATE_KEY, Marked, Schedul
 from recruiter.store.collections.schedulers import Schedulers
 from recruiter.store.collections.statistics import Statistics
 from recruiter.store.errors import our_own_documents, store_call
-from recruiter.store.job_fields import marked_as_recovered, pushed
+from recruiter.store.job_fields import pushed
 from recruiter.store.outcomes import OutcomeBatch, Rescheduled, reduced
 from recruiter.store.roster_fields import Holding, LastEntry, Seen
 from recruiter.store.sessions import (
@@ -374,7 +374,7 @@ class Transactions:
         new = {id: id_of(bytes(jobs[id].raw)) for id in there if (place := places[id]) is None or place.flow in cancels}
         if not new:
             return 0
-        marks = [UpdateOne({"_id": id}, marked_as_recovered(new_id)) for id, new_id in new.items()]
+        marks = [UpdateOne({"_id": id}, {"$set": {"recovered_as": new_id}}) for id, new_id in new.items()]
         archived.bulk_write(marks, ordered=False, session=session)
         self._scheduled.collection.insert_many([jobs[id] for id in new], session=session)
         for flow, number in cancels.items():
