@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
 from pymongo.client_session import ClientSession
+from pymongo.errors import PyMongoError
 
 from recruiter.clock import StoppedClock
 from recruiter.domain.planning.limits import Limit, Rate
@@ -15,6 +17,7 @@ from recruiter.steps.assign import assign
 from recruiter.steps.lead import Leadership
 from recruiter.store.codec import job_document
 from recruiter.store.collections.leases import Lease
+from recruiter.store.collections.roster import PATIENCE
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from tests.samples import NOW, a_job, insert, on_the_roster
@@ -354,3 +357,36 @@ def test_a_lease_that_is_lost_while_the_term_is_raised_is_given_up(
     # then it follows, and says nothing of a mistake
     assert not one.attend()
     assert one.term == 0
+
+
+def test_a_worker_that_was_slow_and_then_dies_in_its_settlement_blocks_nobody_for_long(
+    store: Store, target: str, candidates: tuple[Candidate, Candidate]
+) -> None:
+    """Given a worker whose session was ended because it settled slowly, when it holds a lock again, then its session is
+    ended again after a second; each time it is spared for twice as long, so that one that lives comes to an end."""
+    leader, _ = candidates
+    leader.attend()
+    worker = Store(Target.parse(target))
+    on_the_roster(store, "w1", session=worker.transactions.session_id)
+
+    session = worker.transactions._opened()
+
+    def ended_within(most: float) -> float:
+        """Locks its document, and waits on the clock of the leader until its session is ended."""
+        if session.in_transaction:
+            with suppress(PyMongoError):
+                session.abort_transaction()
+        session.start_transaction()
+        worker.roster.touch("w1", session)
+        waited = 0.0
+        while not leader.unblock():
+            assert waited < most, "everybody waits"
+            leader.clock.move(timedelta(seconds=0.5))
+            waited += 0.5
+        return waited
+
+    assert ended_within(0.5) == 0.0
+    assert ended_within(1.5) >= 0.5
+    assert ended_within(3.0) >= 1.5
+    assert leader.store.roster.patience == PATIENCE, "the server is not slow"
+    worker.close()

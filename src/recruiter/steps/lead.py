@@ -46,8 +46,11 @@ from recruiter.store.collections.roster import PATIENCE
 from recruiter.store.database import Store
 
 _LEASE = "lease"
-_SPARED = 10.0
-"""Seconds in which the session of one worker is ended once: one that lives and settles slowly must come to an end."""
+_SPARED_SECONDS, _LONGEST_SPARED_SECONDS = 1.0, 16.0
+"""Time in which the session of one worker is not ended again: the first time, and at most. It doubles each time: one
+that lives and settles slowly must come to an end, and one that was slow and then dies must not stop the others."""
+_FORGIVEN_SECONDS = 60.0
+"""After this time it is forgotten that the session of a worker was ended."""
 _MOST_PATIENCE = 8.0
 _SELDOM = 0.4
 """Of the lease time: between two renewals while nobody watches. One and a half of these are well within it."""
@@ -76,7 +79,8 @@ class Leadership:
         self._raised = False
         self._doubted = False
         self._seen: dict[str, int] = {}
-        self._ended_at: dict[str, float] = {}
+        self._spared: dict[str, tuple[float, float]] = {}
+        """Workers whose sessions were ended: when, and how long they are spared since then."""
 
     @property
     def leading(self) -> bool:
@@ -144,20 +148,26 @@ class Leadership:
             return []
         before, roster = self._seen, self._store.roster.read()
         self._seen = {worker.id: worker.beats for worker in roster}
-        silent = [w for w in roster if before.get(w.id, w.beats) == w.beats and self._may_end(w.id)]
+        silent = [w for w in roster if before.get(w.id, w.beats) == w.beats]
         locked = [worker for worker in silent if self._store.transactions.is_locked(worker.id)]
-        for worker in locked:
-            self._ended_at[worker.id] = self._clock.monotonic()
+        ended = [worker for worker in locked if self._may_end(worker.id)]
+        for worker in ended:
             for session in worker.sessions:
                 with suppress(StoreError):
                     self._store.transactions.end_session_of(session)
         if not locked:
             self._store.roster.patience = min(_MOST_PATIENCE, 2 * self._store.roster.patience)
-        return [worker.id for worker in locked]
+        return [worker.id for worker in ended]
 
     def _may_end(self, worker: str) -> bool:
-        ended_at = self._ended_at.get(worker)
-        return ended_at is None or self._clock.monotonic() - ended_at > _SPARED
+        """If so, it is spared from now on, for twice as long as the last time."""
+        now = self._clock.monotonic()
+        self._spared = {id: (at, long) for id, (at, long) in self._spared.items() if now - at < _FORGIVEN_SECONDS}
+        ended_at, spared_for = self._spared.get(worker, (now, 0.0))
+        if now - ended_at < spared_for:
+            return False
+        self._spared[worker] = now, min(_LONGEST_SPARED_SECONDS, max(_SPARED_SECONDS, 2 * spared_for))
+        return True
 
     # -- the lease -------------------------------------------------------------------------------------------------
 
