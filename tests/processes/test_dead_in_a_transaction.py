@@ -12,6 +12,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pymongo.client_session import ClientSession
+
 from recruiter.clock import SystemClock
 from recruiter.domain.job import JobId
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
@@ -152,3 +154,32 @@ def test_the_session_of_one_who_lives_can_be_ended(store: Store) -> None:
 
     assert store.transactions._transaction(write) == 2
     other.close()
+
+
+def test_a_leader_in_a_long_transaction_keeps_the_lead(store: Store, target: str) -> None:
+    """Given a leader whose transaction takes longer than the lease, when a follower looks all the time, then the lead
+    stays, and the transaction is not ended."""
+    leader, other = Leadership(store, SystemClock(), 2.0), Store(Target.parse(target))
+    follower = Leadership(other, SystemClock(), 2.0)
+    assert leader.attend()
+    assert not follower.attend()
+    tries: list[int] = []
+
+    def write(session: ClientSession) -> None:
+        tries.append(1)
+        until = time.monotonic() + 3.5
+        while time.monotonic() < until:
+            store.roster.touch("nobody", session)
+            time.sleep(0.1)
+
+    thread = threading.Thread(target=store.transactions.lead, args=(leader.term, leader.holder, write))
+    thread.start()
+    taken_over = False
+    while thread.is_alive():
+        taken_over |= follower.attend()
+        time.sleep(follower.look_every)
+    other.close()
+
+    assert not taken_over
+    assert len(tries) == 1
+    assert leader.verify()

@@ -22,6 +22,9 @@ the leader could give nobody anything meanwhile. A write of the leader on the ro
 at most; then `unblock` ends the sessions of the workers that hold a lock and have shown no life since. One that lives
 after all settles once more.
 
+A transaction of the leader proves its term by a write on the lease, and so locks it against renewals until it ends. A
+follower therefore asks the server whether that transaction is at work before it takes the lease over.
+
 A lease that no recruiter watches is renewed less often: a follower leaves a mark on it now and then, and every renewal
 says when to expect the next one. A recruiter that starts beside a leader without followers waits for one and a half of
 its intervals, a follower for three of the quick ones. Only the time of a takeover depends on it.
@@ -45,7 +48,7 @@ from recruiter.store.collections.leases import WATCHED, Lease
 from recruiter.store.collections.roster import PATIENCE
 from recruiter.store.database import Store
 
-_LEASE = "lease"
+_LEASE, _WORK = "lease", "work"
 _SPARED_SECONDS, _LONGEST_SPARED_SECONDS = 1.0, 16.0
 """Time in which the session of one worker is not ended again: the first time, and at most. It doubles each time: one
 that lives and settles slowly must come to an end, and one that was slow and then dies must not stop the others."""
@@ -180,11 +183,23 @@ class Leadership:
         now = self._clock.monotonic()
         still = self._observation.still_for(_LEASE, counter, now, longest_gap=1.5 * self.look_every)
         if still >= max(self._silence, _RENEWALS * seen.every if isinstance(seen, Lease) else 0.0):
-            self._acquire(seen)
+            if not (isinstance(seen, Lease) and self._is_at_work(seen)):
+                self._acquire(seen)
         elif now - self._marked_at >= _MARK_EVERY:
             self._marked_at = now
             with suppress(StoreError):  # a hint, and no more
                 self._store.leases.watch()
+
+    def _is_at_work(self, lease: Lease) -> bool:
+        """A transaction of the holder locks the lease, so no renewal gets through. If the holder has used it just now,
+        it lives; one that died or stands still uses nothing."""
+        work = self._store.transactions.sessions.work_done(lease.session) if lease.session is not None else None
+        if work is None:
+            return False
+        gap = 1.5 * self.look_every
+        return self._observation.still_for(_WORK, (lease.term, work), self._clock.monotonic(), longest_gap=gap) < (
+            self._silence / 2
+        )
 
     def _acquire(self, seen: Lease | Unreadable | None) -> None:
         attempt = secrets.token_hex(8)  # new each time: see store/collections/leases.py

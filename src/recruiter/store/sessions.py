@@ -150,6 +150,24 @@ class Sessions:
                 self.on_refused(_MAY_NOT_END)
 
     @store_call
+    def work_done(self, session: SessionId) -> int | None:
+        """How long the server has worked for the open transaction of this session, in microseconds: it grows as long as
+        its process uses it. None if none is open, or it cannot be known: another user's sessions are not shown."""
+        id = session["id"] if isinstance(session, Mapping) else session
+        stages: list[Document] = [
+            {"$currentOp": {"idleSessions": True}},
+            {"$match": {"lsid.id": id, "transaction": {"$exists": True}}},
+        ]
+        try:
+            answer = self._client.admin.command("aggregate", 1, pipeline=stages, cursor={}, codec_options=OPTIONS)
+        except OperationFailure as error:
+            if error.code != _UNAUTHORIZED:
+                raise
+            return None
+        found = answer["cursor"]["firstBatch"]
+        return max((int(each["transaction"].get("timeActiveMicros", 0)) for each in found), default=None)
+
+    @store_call
     def _own_uid(self) -> bytes | None:
         """The digest of the name that this connection has logged in with, if it has."""
         if not self._asked:
