@@ -225,7 +225,7 @@ def test_with_the_application_imported_jobs_get_the_defaults_of_their_tasks(
     base = {"type": "normal", "priority": 0, "lockedAt": None, "nextRunAt": THEN, "name": "welcome"}
     origin.agendaJobs.insert_many([{**base, "_id": "good", "data": {"to": "ada"}}, {**base, "_id": "bad", "data": {}}])
 
-    report = imported(target, "agenda", "--bootstrap", str(application))
+    report = imported(target, "agenda", "--bootstrap", f"{application}:recruiter")
 
     job = recruiter.find("agenda:good")
     assert (job.group, job.priority, job.timeout) == ("mail", 3, 120)

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from apscheduler.schedulers.background import BackgroundScheduler
-from apscheduler.triggers.combining import AndTrigger
+from apscheduler.triggers.combining import OrTrigger
 from apscheduler.triggers.cron import CronTrigger
 
 from recruiter import Cron, Every, Recruiter
@@ -120,7 +120,7 @@ def test_parts_of_a_real_store_without_a_counterpart_are_named(scheduler: Backgr
     add("shop:daily_report", "interval", minutes=5, jitter=10, end_date=THEN, id="jitter")
     add("shop:daily_report", "cron", week=3, id="week")
     add("shop:daily_report", "cron", hour=1, timezone=timezone(timedelta(hours=2)), id="offset")
-    add("shop:daily_report", AndTrigger([CronTrigger(hour=1), CronTrigger(hour=2)]), id="both")
+    add("shop:daily_report", OrTrigger([CronTrigger(hour=1), CronTrigger(hour=2)]), id="either")
 
     report = imported(target, "apscheduler")
 
@@ -128,4 +128,4 @@ def test_parts_of_a_real_store_without_a_counterpart_are_named(scheduler: Backgr
     assert told["jitter"] == "not kept: end_date, jitter"
     assert "week=3" in told["week"]
     assert "has no name in the time zone database" in told["offset"]
-    assert "AndTrigger" in told["both"]
+    assert "OrTrigger" in told["either"]

@@ -101,4 +101,4 @@ def test_a_worker_with_the_same_application_waits_as_long_as_any_worker(tmp_path
         f"jobs = FlaskRecruiter(Flask('shop'), {NOWHERE!r})\n\n\n@jobs.task\ndef send() -> None: ...\n"
     )
 
-    assert {owner.default_patience for owner in load_application(str(file)).owners} == {None}
+    assert {owner.default_patience for owner in load_application(f"{file}:jobs").owners} == {None}
