@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -101,6 +102,56 @@ def test_a_job_whose_reschedule_was_acknowledged_does_not_run_before(
 
 def made_of(made: dict[int, JobId], id: JobId) -> int:
     return next(number for number, known in made.items() if known == id)
+
+
+def test_whatever_people_do_at_the_same_time_each_job_ends_once(
+    recruiter: Recruiter, fleet: Fleet, application: str, tmp_path: Path
+) -> None:
+    """Given jobs that a fleet runs, when people put them off, run them now, reprioritise them, pause their group and
+    cancel some of them, all at the same time, then each job ends once, and each that was not cancelled runs once."""
+    fleet(application, "--processes", "2")
+    folder = tmp_path / "ran"
+    folder.mkdir()
+    made = [recruiter.job("note", [str(folder), number]).enqueue().id for number in range(120)]
+    over, failures = threading.Event(), list[BaseException]()
+
+    def again_and_again(seed: int, *acts: Callable[[JobId], object]) -> None:
+        chance = random.Random(seed)
+        while not over.is_set():
+            try:
+                chance.choice(acts)(chance.choice(made))
+            except (JobNotWaiting, JobNotFound):
+                pass
+            except BaseException as error:
+                failures.append(error)
+
+    def pause(_: JobId) -> None:
+        recruiter.controls.pause_group("generic")
+        recruiter.controls.resume_group("generic")
+
+    people = (
+        (lambda id: recruiter.reschedule(id, in_=0.2), lambda id: recruiter.reschedule(id, in_="1 hour")),
+        (recruiter.run_now, lambda id: recruiter.reprioritise(id, hash(id) % 7)),
+        (lambda _: recruiter.jobs.reschedule(task="note", in_=0.1), lambda _: recruiter.jobs.run_now(task="note")),
+        (pause, lambda id: recruiter.cancel(id) if made.index(id) % 4 == 0 else None),
+    )
+    threads = [threading.Thread(target=again_and_again, args=(seed, *acts)) for seed, acts in enumerate(people)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: len(list(folder.iterdir())) > 60)
+    over.set()
+    for thread in threads:
+        thread.join()
+
+    assert failures == []
+    recruiter.jobs.run_now(task="note")
+    eventually(lambda: recruiter.jobs.count(state=["waiting", "running"]).number == 0)
+    runs = {int(file.name): len(file.read_text().splitlines()) for file in folder.iterdir()}
+    assert set(runs.values()) == {1}
+    for number, id in enumerate(made):
+        job = recruiter.find(id)
+        assert job.done if number in runs else job.why == "cancelled"
+        assert number in runs or number % 4 == 0
 
 
 def test_run_now_on_a_job_that_waits_for_its_retry(

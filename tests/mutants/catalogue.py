@@ -591,4 +591,21 @@ MUTANTS = (
         "        return self.at_most_once\n",
         "tests/steps/test_unique.py::TestDebounce::test_what_changes_between_the_assignment_and_the_start_is_not_lost",
     ),
+    # -- changing
+    Mutant(
+        "put_off_unseen",
+        "a worker hands back a job that a person has put off after the leader found it",
+        "processes/worker/fetcher.py",
+        "[job for job in jobs if at_any_time or not job.is_postponed(soon)]",
+        "list(jobs)",
+        "tests/blackbox/test_changing_jobs.py::test_a_job_whose_reschedule_was_acknowledged_does_not_run_before",
+    ),
+    Mutant(
+        "change_unconfirmed",
+        "a job that a worker took while a person put it off keeps its time, and the person is refused",
+        "store/changes.py",
+        "if changed and change.postpones else changed",
+        "if not changed else changed",
+        "tests/steps/test_change.py::test_a_change_is_undone_when_a_worker_takes_the_job_in_this_moment",
+    ),
 )
