@@ -1,19 +1,19 @@
-"""Ownership: which collections of the database are ours, and which version of the schema they have.
+"""Ownership: the collections of the database that are ours, and the version of their schema.
 
 The database belongs to the application, and its collections may have any name. So a collection is ours only if
 
 - the document of `meta` lists it; or
-- its validator carries our mark. A collection is created with its validator in one command, so the mark is there from
-  the first moment: a crash in the middle of preparing, and two processes that prepare together, do no harm; or
+- its validator carries our mark. One command creates a collection with its validator, so no collection of ours is ever
+  without the mark: a crash in the middle of preparing, and two processes that prepare together, do no harm; or
 - it was made by the first release, which had neither `meta` nor mark (`_is_schema_0`).
 
-Everything else is foreign, whether it is empty or not, and also a view or a time series. Where a collection that we
-need is foreign, nothing is read from it and nothing is written to the database: ForeignCollection is raised.
+Every other collection is foreign, whether it is empty or not; so is a view or a time series. If a collection that we
+need is foreign, ForeignCollection is raised, before anything is read from it or written to the database.
 
     {_id: "recruiter", schema: 1, collections: ["recruiter.scheduled", …], prepared_by: "0.1.0", prepared_at: …}
 
-The schema has a number of its own, because most releases do not change it. A process works with its own schema, with
-the one before and with the one after, so that old and new processes run side by side during an upgrade.
+The version of the schema is a separate number, because most releases do not change it. A process of version N works
+with the schemas N - 1, N and N + 1, so that old and new processes run side by side during an upgrade.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from recruiter.store.codec import Document
 
 NAME = "meta"
 SCHEMA = 1
-"""The version of the schema that this release makes. A release that changes it says so in docs/how-to/upgrading.md."""
+"""The version of the schema that this release makes. See docs/how-to/upgrading.md before you change it."""
 VALIDATOR: Document = {
     "$jsonSchema": {
         "required": ["schema", "collections"],
@@ -82,7 +82,7 @@ def read_meta(collection: Collection[Document]) -> Meta | None:
 
 
 def write_meta(collection: Collection[Document], names: Sequence[str], version: str, now: datetime) -> None:
-    """Records that these collections are ours and have the schema of this release. Safe beside others that do it."""
+    """Records that these collections are ours and have the schema of this release. Processes may do it together."""
     by = {"prepared_by": version, "prepared_at": now}
     update = {"$max": {"schema": SCHEMA}, "$addToSet": {"collections": {"$each": list(names)}}, "$set": by}
     try:
@@ -104,14 +104,15 @@ def schema_of(database: Database[Document], prefix: str, names: Sequence[str], m
         return meta.schema
     infos = collection_infos(database)
     if meta is None and _is_schema_0(database, prefix, infos):
-        _require_no_foreign(database, infos, [f"{prefix}{NAME}"], meta)
+        earlier = {f"{prefix}{name}" for name in _NAMES_OF_SCHEMA_0}
+        _require_no_foreign(database, infos, [name for name in names if name not in earlier], meta)
         return 0
     _require_no_foreign(database, infos, names, meta)
     return None if meta is None else meta.schema
 
 
 def _require_no_foreign(database: Database[Document], infos: Infos, names: Sequence[str], meta: Meta | None) -> None:
-    """Raises ForeignCollection if one of these names is taken by a collection that is not ours."""
+    """Raises ForeignCollection if a foreign collection has one of the names."""
     ours = frozenset[str]() if meta is None else meta.collections
     foreign = sorted(name for name in names if name in infos and name not in ours and not _is_marked(infos[name]))
     if foreign:
