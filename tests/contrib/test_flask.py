@@ -15,7 +15,7 @@ import pytest
 from flask import Flask, current_app
 from flask.testing import FlaskClient
 
-from recruiter import ApplicationError, JobFailed
+from recruiter import ApplicationError, JobFailed, Recruiter
 from recruiter.contrib.flask import FlaskRecruiter
 from recruiter.store.database import Store
 from tests.conftest import Starter, eventually
@@ -97,3 +97,23 @@ def test_a_job_without_an_application_says_what_is_missing(target: str, store: S
     with pytest.raises(ApplicationError):
         _ = recruiter.app
     recruiter.close()
+
+
+def test_the_command_works_with_the_prefix_of_the_application(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # given an application with its own prefix, and a job in it
+    monkeypatch.delenv("RECRUITER_PREFIX", raising=False)
+    (tmp_path / "kennel.py").write_text(
+        "from flask import Flask\nfrom recruiter.contrib.flask import FlaskRecruiter\n"
+        f"app = Flask('kennel')\nrecruiter = FlaskRecruiter(app, {target!r}, prefix='dogs_')\n"
+    )
+    with Recruiter(target, prefix="dogs_") as recruiter:
+        recruiter.job("bark").enqueue()
+
+    # when its own command lists jobs
+    command = [sys.executable, "-m", "flask", "--app", "kennel", "recruiter", "job", "list", "--output", "json"]
+    listed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+
+    # then it finds the job
+    assert [job["task"] for job in json.loads(listed.stdout)] == ["bark"]

@@ -124,5 +124,7 @@ def _command(context: click.Context, arguments: Sequence[str]) -> None:
     app = current_app if has_app_context() else info.load_app()
     os.environ.setdefault("RECRUITER_BOOTSTRAP", _APPLICATION)
     # The environment, not an argument: the arguments of a process can be read by everybody.
-    os.environ.setdefault("RECRUITER_TARGET", app.extensions["recruiter"].address)
+    target = app.extensions["recruiter"].target
+    os.environ.setdefault("RECRUITER_TARGET", target.uri)
+    os.environ.setdefault("RECRUITER_PREFIX", target.prefix)
     run(arguments)

@@ -38,10 +38,12 @@ class Command(BaseCommand):  # type: ignore[misc]
 
 
 def _run(arguments: Sequence[str]) -> None:
-    addresses = {each.address for each in recruiters().values()}
-    if len(addresses) == 1:
+    targets = {each.target for each in recruiters().values()}
+    if len(targets) == 1:
         # The environment, not an argument: the arguments of a process can be read by everybody.
-        os.environ.setdefault("RECRUITER_TARGET", addresses.pop())
+        target = targets.pop()
+        os.environ.setdefault("RECRUITER_TARGET", target.uri)
+        os.environ.setdefault("RECRUITER_PREFIX", target.prefix)
     os.environ.setdefault("RECRUITER_BOOTSTRAP", _APPLICATION)
     # The processes that are started import the settings from where manage.py is, as this one does.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (sys.path[0], os.environ.get("PYTHONPATH"))))
