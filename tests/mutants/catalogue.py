@@ -38,6 +38,7 @@ class Mutant:
 
 _TRANSACTIONS, _ROSTER, _LEAD = "store/transactions.py", "store/collections/roster.py", "steps/lead.py"
 _SCHEDULED, _HELD = "store/collections/scheduled.py", "processes/worker/held_jobs.py"
+_IN_SESSION, _RUNS = "store/in_session.py", "store/runs.py"
 
 MUTANTS = (
     # -- producing
@@ -607,5 +608,46 @@ MUTANTS = (
         "if changed and change.postpones else changed",
         "if not changed else changed",
         "tests/steps/test_change.py::test_a_change_is_undone_when_a_worker_takes_the_job_in_this_moment",
+    ),
+    Mutant(
+        "begun_unasked",
+        "a call with the key of a job that has begun leaves that job alone",
+        _IN_SESSION,
+        "    begun = begun_at(job)\n",
+        "    begun = None\n",
+        "tests/blackbox/test_begun_jobs.py::TestDebounce::test_a_job_that_sleeps_is_neither_postponed_nor_replaced",
+    ),
+    Mutant(
+        "met_untouched",
+        "a caller's transaction touches the job that it met: the start of the job conflicts with it",
+        _IN_SESSION,
+        "                    yield from self._touch(decision.id)\n",
+        "                    pass\n",
+        "tests/blackbox/test_begun_jobs.py::TestUntilStarted::test_a_change_in_the_callers_transaction_is_seen",
+    ),
+    Mutant(
+        "flag_is_the_end",
+        "a cancelled job has not ended while a worker holds it",
+        _IN_SESSION,
+        "    exists = lane is not None and (lane != CANCELLED_LANE or is_held)\n",
+        "    exists = lane is not None and lane != CANCELLED_LANE\n",
+        "tests/blackbox/test_begun_jobs.py::TestUnique"
+        "::test_a_job_that_was_cancelled_while_it_runs_counts_until_it_has_stopped",
+    ),
+    Mutant(
+        "two_tokens",
+        "the threads of one run share one token",
+        _RUNS,
+        "        with self._proving:\n",
+        "        if True:\n",
+        "tests/steps/test_runs.py::test_threads_of_one_run_get_the_same_one",
+    ),
+    Mutant(
+        "timeout_takes_a_signal",
+        "a wait that timed out takes no signal",
+        _RUNS,
+        "        return int(number) - sum(wait is not None and wait.problem == NO_SIGNAL for wait in before)\n",
+        "        return int(number)\n",
+        "tests/blackbox/test_durable_steps.py::TestSignals::test_a_signal_after_a_timeout_is_received",
     ),
 )

@@ -7,7 +7,7 @@ from collections import Counter
 
 from tests.protocol_model.core import Violation
 
-DESIGNS = ["flow_release", "flow_changes"]
+DESIGNS = ["flow_release", "flow_changes", "first_start"]
 
 
 def attempt(task):
