@@ -6,7 +6,9 @@ from collections.abc import Collection
 from typing import Any
 
 import pytest
+from bson import ObjectId
 
+from recruiter.domain.flow import FlowStep
 from recruiter.domain.job import JobId
 from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, HeldState
 from recruiter.store.codec import encode, job_document
@@ -304,3 +306,20 @@ def test_handing_back_takes_everything_that_the_workplace_has_not_seen(held: Hel
 
 def encode_job_in_lane(id: JobId, lane: str) -> bytes:
     return encode({**job_document(a_job(id)), "lane": lane})
+
+
+def test_a_step_that_is_fetched_while_pauses_are_asked_for_goes_back(held: HeldJobs) -> None:
+    """Given a step and a plain job that were read before their flow was paused, when they are noted after the heartbeat
+    has asked which flows are paused, then the step goes back, and the other one starts."""
+    step, plain = a_held_job("step", flow=FlowStep(ObjectId(), "step")), a_held_job("plain")
+    later = a_held_job("later", flow=FlowStep(ObjectId(), "later"))
+    held.hear(named("step", "plain"))
+    ids = held.to_fetch()
+
+    assert held.flows() == set()
+    held.fetched(ids, [step, plain])
+
+    assert held.to_settle() == [("step", None)]
+    held.hear(named("step", "plain", "later", given=2))
+    held.fetched(held.to_fetch(), [later])
+    assert accepted(held) == ["plain", "later"], "one that is read after that says itself whether its flow is paused"

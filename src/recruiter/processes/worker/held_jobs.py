@@ -223,6 +223,8 @@ class HeldJobs:
         self._to_mark: deque[HeldJob] = deque()
         """Fetched, at most once, and not marked as started."""
         self._marks: dict[JobId, HeldJob] = {}
+        self._doubtful: set[JobId] = set()
+        """Jobs that were being fetched when it was asked which flows are paused: see `flows`."""
         """At-most-once jobs that are marked as started, or may be: the outcome of a mark can be unknown."""
         self._outcomes: deque[JobOutcome] = deque()
         self._settling = 0
@@ -348,6 +350,7 @@ class HeldJobs:
         with self._lock:
             mine = [id for id in ids if self._states.get(id) is HeldState.ASSIGNED]
             to_start = [there[id] for id in mine if id in there and self._starts(there[id])]
+            self._doubtful.difference_update(ids)
             kept = {job.id for job in to_start}
             for job in to_start:
                 self._states[job.id] = HeldState.FETCHED
@@ -361,7 +364,8 @@ class HeldJobs:
         return bool(let_go)
 
     def _starts(self, job: HeldJob) -> bool:
-        return not job.cancelled and not job.is_paused and self._may_start(job)
+        doubtful = job.id in self._doubtful and job.flow is not None
+        return not job.cancelled and not job.is_paused and not doubtful and self._may_start(job)
 
     def to_mark(self, slots: int) -> list[HeldJob]:
         """At-most-once and debounced jobs, as many as can start now; the fewer are marked, the fewer are lost with this
@@ -452,8 +456,12 @@ class HeldJobs:
         return to_write
 
     def flows(self) -> set[bytes]:
-        """The flows of which it holds steps."""
+        """The flows of which it holds steps, to ask which of them are paused. A step that is being fetched now may have
+        been read before the pause, and its flow is not among these: it goes back."""
         with self._lock:
+            coming = set(self._to_fetch)
+            assigned = (id for id, state in self._states.items() if state is HeldState.ASSIGNED)
+            self._doubtful = {id for id in assigned if id not in coming}
             return set(filter(None, (job.flow for job in self._jobs.values())))
 
     def allow(self, may_start: Callable[[HeldJob], bool]) -> bool:
