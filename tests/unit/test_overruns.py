@@ -17,6 +17,7 @@ from recruiter.processes.child import pipe
 from recruiter.processes.worker import overruns
 from recruiter.processes.worker.overruns import ByForce, Cancelled, Ended
 from recruiter.store.codec import decode
+from recruiter.store.outcomes import Rescheduled
 from tests.fake_child import FakeChild, held
 from tests.samples import NOW
 
@@ -51,6 +52,20 @@ class TestMemory:
         reason = found[number]
         assert isinstance(reason, ByForce)
         assert "1,001 bytes" in str(reason.error)
+
+    def test_the_memory_of_one_job_does_not_fail_the_others_of_its_child(self, child: FakeChild) -> None:
+        """Nobody knows which of them used it: no attempt is counted, and each counts a worker death."""
+        numbers = [runs(child), runs(child)]
+        uses(child, 1001)
+
+        found = overruns.too_large(child.handle, hard_limit=1000)
+
+        assert list(found) == numbers
+        for reason in found.values():
+            outcome = reason.outcome(decode(held().raw), PolicyRegistry(), Ended(NOW, NOW, "w1"))
+            assert isinstance(outcome, Rescheduled)
+            assert outcome.fields["worker_deaths"] == 1
+            assert "attempts" not in outcome.fields
 
     def test_what_it_may_use_it_may_use(self, child: FakeChild) -> None:
         runs(child)

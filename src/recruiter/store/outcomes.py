@@ -219,7 +219,7 @@ def worker_died(
         left = remember(document, execution)
         fields |= {name: left[name] for name in ("last_execution", "executions") if name in left}
     if deaths >= MAX_WORKER_DEATHS:
-        fields["reason"] = f"its whole worker died {deaths} times"
+        fields["reason"] = f"its whole worker died {deaths} times; the last time: {message}"
         fields |= _concluded(document, State.FAILED, at, message)
         return encode(archived_document(document, Why.WORKER_DIED_TOO_MANY_TIMES, at, fields))
     fields |= _concluded(document, State.WAITING, at, message)

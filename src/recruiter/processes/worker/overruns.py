@@ -5,7 +5,8 @@ here; and those that use more memory than they may, which cannot be told to anyb
 
 Where several jobs share a child, one that blocks the event loop, or holds the interpreter in C code, keeps the others
 from being told. They are not to blame: the one that holds them up is (`_holder`). If nobody can say which one that is,
-each of them counts it like the death of a whole worker, which is bounded, and keeps them apart.
+each of them counts it like the death of a whole worker, which is bounded, and keeps them apart. So it is with the
+memory of a child that runs several jobs.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Cancelled:
 
 @dataclass(frozen=True)
 class HeldUp:
-    """A job of its process held up the others, and nobody knows which: it counts as if its whole worker had died."""
+    """A job of its process broke a limit, and nobody knows which: it counts as if its whole worker had died."""
 
     why: str = "a job of its process held up the others, and it is not known which"
 
@@ -144,4 +145,6 @@ def too_large(child: ChildHandle, hard_limit: int | None) -> Overruns:
     if used <= min(limits):
         return {}
     told = f"used {used:,} bytes of memory; {min(limits):,} are allowed"
-    return dict.fromkeys(numbers, ByForce(JobOutOfMemory(told)))
+    if len(numbers) == 1:
+        return {numbers[0]: ByForce(JobOutOfMemory(told))}
+    return dict.fromkeys(numbers, HeldUp(f"its process {told}, and it is not known which of its jobs used them"))
