@@ -110,8 +110,9 @@ class HeldJob(NamedTuple):
         return _CANCELLED in self.raw and self._field("lane") == CANCELLED_LANE
 
     def is_postponed(self, until: datetime) -> bool:
-        """Whether a person had changed it when it was fetched, and it is not due by then."""
-        if b"\x04history\x00" not in self.raw:
+        """Whether it is not due by then, because a person or a producer (`debounce`) put it off after the leader had
+        found it. No other job is given before its time."""
+        if b"\x04history\x00" not in self.raw and b"\x08debounced\x00" not in self.raw:
             return False
         due = self._field("scheduled_at")
         return isinstance(due, datetime) and due > until
