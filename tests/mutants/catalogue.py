@@ -474,10 +474,26 @@ MUTANTS = (
         "markers_removed_unlooked",
         "a marker stays until the leader has looked where it says",
         "steps/release.py",
-        "        yield from look.at(marker)\n",
-        "        store.flows.remove_markers([each.id for each in found if each.flow == flow])\n"
-        "        yield from look.at(marker)\n",
+        "            yield from look.at(marker)\n",
+        "            store.flows.remove_markers([each.id for each in found if each.flow == flow])\n"
+        "            yield from look.at(marker)\n",
         "tests/steps/test_flows.py::TestReleasing::test_what_is_left_of_a_look_that_took_long_enough_is_done_by_the_next",
+    ),
+    Mutant(
+        "one_flow_stops_all",
+        "a flow that cannot be processed keeps no other flow from being processed",
+        "steps/release.py",
+        "            yield Released(broken=[(flow, error)])\n",
+        "            raise error\n",
+        "tests/steps/test_flow_damage.py::test_other_flows_go_on_and_the_log_stays_short",
+    ),
+    Mutant(
+        "batches_unbounded",
+        "a batch of jobs that are archived is bounded in bytes",
+        "store/batches.py",
+        "        if room <= 0:\n",
+        "        if room is None:\n",
+        "tests/steps/test_flow_damage.py::test_cancelled_jobs_are_archived_in_batches_of_few_bytes",
     ),
     Mutant(
         "released_although_held",
