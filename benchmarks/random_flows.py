@@ -53,7 +53,7 @@ SETTINGS = {
     "RECRUITER_WAIT_AT_MOST": "1s",
 }
 KEPT_SECONDS = 10.0
-LONGEST_FLOW_SECONDS = 240.0
+LONGEST_FLOW_SECONDS = 120.0
 SIGNS = ("a bug in Recruiter", "cannot be processed")
 """What no process should log."""
 MEMBERS = ("recruiter", "recruiter 2", "worker", "worker 2", "cleaner")
@@ -152,13 +152,20 @@ class Person:
         except FlowNotFound:
             stored = None
         except ResultTimeout:
-            raise AssertionError(f"it has not ended: {self.handle.report()}") from None
+            raise AssertionError(f"it has not ended: {self.facts()}") from None
         if stored is None:  # forgotten while it was read, or before
             self.is_gone()
             raise Forgotten
         self.check_steps(ended)
         self.check_end(ended, stored)
         self.done["checked"] += 1
+
+    def facts(self) -> str:
+        """What is stored of it, for the one who looks for the reason."""
+        flow = self.store.flows.collection.find_one({"_id": self.handle.id}, {"ends": 0})
+        markers = list(self.store.flows.markers.find({"flow": self.handle.id}))
+        waiting = list(self.store.scheduled.collection.find({"flow.id": self.handle.id}, {"lane": 1, "flow": 1}))
+        return f"{self.handle.report()}\nflow {flow}\nmarkers {markers}\nwaiting {waiting}"
 
     def wait_for_the_ends(self) -> None:
         until = time.monotonic() + LONGEST_FLOW_SECONDS

@@ -207,7 +207,7 @@ class _Look:
         one is alone."""
         try:
             yield self._lead(partial(self._decide, some))
-        except (StoreUnreachable, StoreRefused, Superseded):
+        except (StoreUnreachable, StoreRefused, Superseded, DocumentLocked):
             raise
         except Exception as error:
             halves = _halves(some)
