@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
+from pymongo import MongoClient
 
 from recruiter import FlowHandle, FlowState, InvalidFlow, JobExists, Recruiter, Step
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
@@ -20,6 +21,7 @@ from recruiter.steps import release
 from recruiter.steps.cancel import FLAGS_AT_ONCE
 from recruiter.store import batches
 from recruiter.store.codec import encode
+from tests.conftest import eventually
 from tests.flows import Stage
 from tests.samples import on_the_roster
 
@@ -66,6 +68,11 @@ class Leader:
             self.process.wake()
             self.process._step()
         pytest.fail(f"it has not happened in {most} steps of the leader")
+
+    def is_after_a_step(self, happened: Callable[[], bool]) -> bool:
+        self.process.wake()
+        self.process._step()
+        return happened()
 
     def errors(self) -> list[str]:
         return [event.name for event in self.logged if event.name in ("loop.failed", "flow.broken")]
@@ -346,3 +353,28 @@ def test_many_large_jobs_with_ids_are_stored_in_batches_of_few_bytes(
     handles = keep.enqueue_many(calls, ids=ids)
 
     assert [handle.id for handle in handles] == ids
+
+
+# -- a transaction of somebody else -----------------------------------------------------------------------------------
+
+
+def test_a_flow_that_another_transaction_holds_keeps_no_other_flow(stage: Stage, leader: Leader, target: str) -> None:
+    """Given a caller that recovers a step in a transaction of its own and leaves it open, then other flows go on and
+    nothing is logged; the flow goes on when the transaction has ended."""
+    held, good = chain(stage), chain(stage)
+    stage.run(held[1].id, fails=[held[1].id])
+    leader.steps_until(lambda: held[0].report().state is FlowState.FAILED)
+    client: MongoClient[Any]
+    with MongoClient(target) as client, client.start_session() as session:
+        session.start_transaction()
+        again = stage.recruiter.recover(held[1].id, session=session)
+        stage.store.flows.markers.insert_one({"flow": held[0].id, "all": True})
+        leader.steps_until(lambda: good[1].id in stage.store.roster.held())
+        stage.worker = "w9"
+        stage.settle(good[1].id)
+
+        leader.steps_until(lambda: good[2].id in stage.store.roster.held())
+
+        session.commit_transaction()
+    eventually(lambda: leader.is_after_a_step(lambda: again.id in stage.store.roster.held()))
+    assert leader.errors() == []

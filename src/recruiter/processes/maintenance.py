@@ -61,6 +61,8 @@ _BUSY_REST, _LONGEST_BUSY_REST = 0.1, 0.3
 one waits for, and workers wait for the leader while it looks."""
 _SKIP_BROKEN_SECONDS = 30.0
 """A flow that cannot be processed is tried again after this time: somebody may have repaired it."""
+_SKIP_LOCKED_SECONDS = 1.0
+"""The same of a flow that another transaction holds."""
 _MOST_BROKEN_TOLD = 20
 """Broken flows that are logged in this time."""
 _BETWEEN_LOOKS = 1.0
@@ -228,8 +230,10 @@ class Maintenance:
         for id, new_id in report.renamed:
             self._events.emit("flow.end_renamed", job=new_id, wanted=id)
         for broken, error in report.broken:
-            self._broken[broken] = self._clock.monotonic() + _SKIP_BROKEN_SECONDS
-            if len(self._broken) <= _MOST_BROKEN_TOLD:
+            is_locked = isinstance(error, DocumentLocked)  # by a transaction of somebody else: that passes
+            skipped_for = _SKIP_LOCKED_SECONDS if is_locked else _SKIP_BROKEN_SECONDS
+            self._broken[broken] = self._clock.monotonic() + skipped_for
+            if not is_locked and len(self._broken) <= _MOST_BROKEN_TOLD:
                 self._events.emit("flow.broken", flow=broken, error=text_of(error))
 
     def _tell_ended(self, event: str, document: Document) -> None:

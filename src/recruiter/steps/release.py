@@ -158,8 +158,6 @@ def releasing(
             yield from look.at(marker)
         except (StoreUnreachable, StoreRefused, Superseded):
             raise
-        except DocumentLocked:
-            continue  # the marker stays, and the others go on
         except Exception as error:  # whatever is wrong with this flow: the others go on
             yield Released(broken=[(flow, error)])
         else:

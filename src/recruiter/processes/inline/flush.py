@@ -16,7 +16,7 @@ from bson import ObjectId
 
 from recruiter.domain.job import JobId, JobReport
 from recruiter.domain.state import Why
-from recruiter.errors import NotAlone, RecruiterError, StoreError, Superseded, UnknownTask
+from recruiter.errors import DocumentLocked, NotAlone, RecruiterError, StoreError, Superseded, UnknownTask
 from recruiter.events import Events
 from recruiter.processes.inline.runner import InlineApplication, InlineRunner, report
 from recruiter.processes.loop import Loop, Stop
@@ -167,6 +167,8 @@ class Flush:
             now, term, holder = self._clock.now(), self._leadership.term, self._leadership.holder
             report = release(self._store, now, term, holder, skip=broken)
             for flow, error in report.broken:
+                if isinstance(error, DocumentLocked):
+                    continue  # by a transaction of somebody else: that passes
                 self._events.emit("flow.broken", flow=flow, error=text_of(error))
                 broken.add(flow)
             if not report.markers:

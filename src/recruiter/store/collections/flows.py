@@ -22,6 +22,7 @@ from bson import ObjectId
 from pymongo import ASCENDING, DESCENDING, IndexModel, ReturnDocument
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
+from pymongo.read_concern import ReadConcern
 
 from recruiter.domain.flow import FlowState, FlowStep, On
 from recruiter.domain.job import Cancellation, JobId
@@ -117,7 +118,11 @@ class Flows:
         self.collection = flows
         self.markers = markers
         self._raw: Collection[Any] = flows.with_options(codec_options=RAW)
-        self._raw_markers: Collection[Any] = markers.with_options(codec_options=RAW)
+        # The decision is made in a transaction, whose snapshot may be older than what a local read shows. A marker that
+        # a majority has is in each later snapshot, with all that was written together with it.
+        self._raw_markers: Collection[Any] = markers.with_options(
+            codec_options=RAW, read_concern=ReadConcern("majority")
+        )
 
     # -- markers -----------------------------------------------------------------------------------------------
 
