@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Generic, TypeVar
 
 from recruiter.domain.job import Job, JobId
-from recruiter.domain.names import group_and_task
+from recruiter.domain.names import ASIDE, group_and_task
 from recruiter.domain.search.conditions import BLOCKED, POSTPONED, QUEUED
 from recruiter.domain.search.filter import ENDED, Count, JobFilter, JobSummary, Page
 from recruiter.domain.state import State
@@ -246,8 +246,9 @@ def recognize(store: Store, filter: JobFilter) -> None:
 def known_names(store: Store) -> tuple[set[str], set[str]]:
     """The groups and the tasks that somebody knows: jobs, workers, schedules, pauses and limits."""
     groups, tasks = store.ended_jobs.names()
-    for lane in store.scheduled.lanes():
-        group, task = group_and_task(lane)
+    lanes = set(store.scheduled.lanes())
+    kinds = {group_and_task(lane) for lane in lanes.difference(ASIDE)}
+    for group, task in kinds | (store.scheduled.kinds_aside() if lanes.intersection(ASIDE) else set()):
         groups.add(group)
         tasks.add(task)
     for worker in store.roster.read():

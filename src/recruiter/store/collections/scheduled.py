@@ -433,6 +433,15 @@ class Scheduled:
         return {document["_id"] for document in self.collection.find(query, {"_id": 1})}
 
     @store_call
+    def kinds_aside(self) -> set[tuple[str, str]]:
+        """The groups and tasks of the jobs that no worker is given; their lanes do not tell."""
+        kind = {"group": "$group", "task": "$task"}
+        found = self.collection.aggregate(
+            [{"$match": {"lane": {"$in": list(ASIDE)}}}, {"$group": {"_id": kind}}], hint=DUE
+        )
+        return {(row["_id"].get("group", ""), row["_id"].get("task", "")) for row in found}
+
+    @store_call
     def next_due(self, now: datetime) -> datetime | None:
         """When the next postponed job becomes due."""
         found = self.collection.find_one(
