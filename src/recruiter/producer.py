@@ -23,7 +23,7 @@ from recruiter.events import Event
 from recruiter.first_use import ImportedOnUse, cached_property
 from recruiter.instruments import Instruments
 from recruiter.interruption import shielded
-from recruiter.log import log_events
+from recruiter.log import write_unheard
 from recruiter.log.context import mark_records
 from recruiter.registry import Registry, RegistryOwner
 from recruiter.results import JobHandle, Results
@@ -403,7 +403,7 @@ class Producer(RegistryOwner):
         event = Event("store.silent", {"target": str(self.target), "waiting": waiting})
         self.events.emit(event.name, **event.fields)
         if not self.events.heard:  # nobody writes a log here
-            log_events("producer")(event)
+            write_unheard(event, "producer", _settings().load().log_format)
 
     @cached_property
     def _enqueuer(self) -> Enqueuer:

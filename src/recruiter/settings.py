@@ -86,6 +86,7 @@ class TargetSettings(BaseSettings):
     server_timeout: Duration | None = Field(
         None, description="How long calls of applications wait for MongoDB before they raise StoreUnreachable."
     )
+    log_format: LogFormat = "text"
 
     @classmethod
     def settings_customise_sources(
@@ -118,7 +119,6 @@ class Settings(TargetSettings):
 
     bootstrap: str | None = None
     log_level: LogLevel = "info"
-    log_format: LogFormat = "text"
     log_config: str | None = None
     health_port: int | None = Field(default=None, ge=0, le=65535)
     health_host: str = "0.0.0.0"

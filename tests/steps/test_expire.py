@@ -100,7 +100,7 @@ class TestWhen:
 
         template = job.build().template
         assert (template.expires_in, template.keep_failed) == (300, 86400)
-        with pytest.raises(InvalidJob, match="expires_in instead"):
+        with pytest.raises(InvalidJob, match="use expires_in"):
             recruiter.job("work").expires_at(NOW).repeat_with_policy(Every("1 day"))
 
 

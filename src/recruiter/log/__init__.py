@@ -29,7 +29,16 @@ if TYPE_CHECKING:
 else:
     tomllib = ImportedOnUse("tomllib")
 
-__all__ = ["JobContext", "JsonLines", "LogOptions", "PlainLines", "configure", "configure_child", "log_events"]
+__all__ = [
+    "JobContext",
+    "JsonLines",
+    "LogOptions",
+    "PlainLines",
+    "configure",
+    "configure_child",
+    "log_events",
+    "write_unheard",
+]
 
 LOGGER = "recruiter"
 _CHATTY = ("asyncio", "pymongo", "watchfiles")
@@ -60,6 +69,18 @@ def log_events(program: str) -> Callable[[Event], None]:
             logger.log(level, "%s", sentence(event)[1], extra=extra)
 
     return write
+
+
+def write_unheard(event: Event, program: str, format: LogFormat) -> None:
+    """An event of a program that may have configured no logging: then Python would print the bare message."""
+    logger = logging.getLogger(LOGGER)
+    if format == "text" or logger.hasHandlers():
+        log_events(program)(event)
+        return
+    level, told = sentence(event)
+    extra = {"recruiter": {"program": program, "event": event}}
+    record = logger.makeRecord(LOGGER, level, "", 0, told, (), None, extra=extra)
+    sys.stderr.write(f"{JsonLines(program).format(record)}\n")
 
 
 def configure(options: LogOptions, stream: TextIO | None = None) -> None:
