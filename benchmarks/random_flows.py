@@ -53,7 +53,7 @@ SETTINGS = {
     "RECRUITER_WAIT_AT_MOST": "1s",
 }
 KEPT_SECONDS = 10.0
-LONGEST_FLOW_SECONDS = 120.0
+LONGEST_FLOW_SECONDS = 300.0
 SIGNS = ("a bug in Recruiter", "cannot be processed")
 """What no process should log."""
 MEMBERS = ("recruiter", "recruiter 2", "worker", "worker 2", "cleaner")
@@ -220,7 +220,7 @@ class Trouble(threading.Thread):
         self.made: Counter[str] = Counter()
 
     def run(self) -> None:
-        while not self._over.wait(self._rng.uniform(0.5, 2.5)):
+        while not self._over.wait(self._rng.uniform(1.0, 4.0)):
             name = self._rng.choice(MEMBERS)
             what = self._rng.choice(("killed", "frozen"))
             if what == "killed":
