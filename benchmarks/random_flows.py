@@ -1,4 +1,4 @@
-"""Random flows, with real processes that are killed and frozen: every flow ends as its steps say.
+"""Random flows, with real processes that are killed and frozen: every flow ends with the outcome of its steps.
 
     python benchmarks/random_flows.py [--flows N] [--seed S] [--at-once N]
 
@@ -12,7 +12,7 @@ that moment. In the end each flow is checked:
 - the flow has the state that follows from its steps
 - the steps at its end were made once: `on_end` and the one of its outcome, and no other more than once
 
-A seed repeats the choices, not the timing. Starts a private MongoDB; prints what has happened and what was wrong.
+A seed repeats the choices, not the timing. Starts a private MongoDB. Prints the number of actions and every error.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SETTINGS = {
 KEPT_SECONDS = 10.0
 LONGEST_FLOW_SECONDS = 300.0
 SIGNS = ("a bug in Recruiter", "cannot be processed")
-"""What no process should log."""
+"""Messages that no process should log."""
 MEMBERS = ("recruiter", "recruiter 2", "worker", "worker 2", "cleaner")
 
 
@@ -100,7 +100,7 @@ class Person:
                 time.sleep(self.rng.choice((0.0, 0.05, 0.3, 1.0)))
                 self.attempt(self.rng.choice(acts))
             self.check()
-            if self.rng.random() < 0.15:  # in the moment when the cleaner forgets it
+            if self.rng.random() < 0.15:  # while the cleaner forgets it
                 time.sleep(KEPT_SECONDS - self.rng.random())
                 for _ in range(10):
                     self.attempt(self.rng.choice([self.retry, self.recover, self.add]))
@@ -161,7 +161,7 @@ class Person:
         self.done["checked"] += 1
 
     def facts(self) -> str:
-        """What is stored of it, for the one who looks for the reason."""
+        """The stored flow, its markers and its waiting steps: for debugging."""
         flow = self.store.flows.collection.find_one({"_id": self.handle.id}, {"ends": 0})
         markers = list(self.store.flows.markers.find({"flow": self.handle.id}))
         waiting = list(self.store.scheduled.collection.find({"flow.id": self.handle.id}, {"lane": 1, "flow": 1}))
@@ -282,7 +282,7 @@ def run(count: int, seed: int, at_once: int) -> int:
     told = ", ".join(f"{number:,} {what}" for what, number in sorted(happened.items()))
     print(f"seed {seed}: {told}; {runs:,} runs of steps in {time.monotonic() - began:.0f} s")
     print("  " + ", ".join(f"{number} × {what}" for what, number in sorted(trouble.made.items())))
-    print(f"  {len(wrong)} wrong" if wrong else "  every flow ended as its steps say")
+    print(f"  {len(wrong)} wrong" if wrong else "  every flow has the outcome of its steps")
     return 1 if wrong else 0
 
 
