@@ -211,8 +211,9 @@ class World:
 
     def comes_to_rest(self) -> None:
         """From here on nothing fails any more, and nobody holds the flow up."""
-        if self.paused and not self.forgotten:
-            self.pause_or_resume()
+        if self.paused:
+            with suppress(FlowNotFound):  # it was forgotten
+                self.pause_or_resume()
         self.stage.settle_down()
         while self.held or self.stage.ready():
             self.begin()

@@ -22,8 +22,8 @@ twice. A decision matches only a step that is still blocked. In the transaction 
 before it may have been rolled back with a primary that failed. If a step that was to be released has changed meanwhile,
 the markers stay for another look.
 
-Each flow is processed by itself. If a step makes its transaction fail, halves are decided until that step is alone. A flow
-that cannot be processed keeps its markers and is reported; the other flows are processed.
+Each flow is processed by itself. If a step makes its transaction fail, halves are decided until that step is alone. A
+flow that cannot be processed keeps its markers and is reported; the other flows are processed.
 
 Thousands of steps may end that one step waits for, so a pass that finds it pending must be cheap: of a step that waits
 for very many, the last few are read first, and the server counts whether all of them have succeeded.
