@@ -16,7 +16,7 @@ class Level(StrEnum):
 
 
 class Code(StrEnum):
-    """What a finding is about, for scripts and alerts. The words never change; docs/how-to/monitoring.md lists them."""
+    """The code of a finding, for scripts and alerts. The words never change; docs/how-to/monitoring.md lists them."""
 
     OK = "ok"
     CHECK_FAILED = "check-failed"
@@ -114,9 +114,9 @@ class Thresholds:
     majority: float = 3.0
     """Seconds for a majority to confirm something."""
     late_job: timedelta = timedelta(minutes=5)
-    """A due job may wait so long for a slot."""
+    """Longest time that a due job may wait for a slot."""
     long_job: timedelta = timedelta(hours=1)
-    """A job without a timeout may run so long."""
+    """Longest time that a job without a timeout may run before it is named."""
     counting: float = 5.0
     """Seconds for counting all jobs that wait."""
     lanes_told: int = 20

@@ -56,9 +56,9 @@ class _Waiting(NamedTuple):
     """The jobs of a lane. The numbers are None when counting took too long."""
 
     jobs: int | None
-    """Those that wait, and those that run."""
+    """Waiting and running jobs."""
     due: int | None
-    """Those that are due and that no worker holds."""
+    """Due jobs that no worker holds."""
     since: datetime | None
     """The time of the oldest due job that no worker holds."""
     first: Lane | None = None
@@ -71,7 +71,7 @@ def _counted(counts: Iterable[int | None], one: str, several: str) -> str:
 
 
 def _waiting(store: Store, now: datetime, thresholds: Thresholds) -> dict[Lane, _Waiting]:
-    """The lanes that have jobs; those that differ in the key of a limit only are one."""
+    """The lanes that have jobs. Lanes that differ only in the key of a limit count as one."""
     counts: dict[str, tuple[int, int] | None]
     held = store.roster.held()
     running = Counter(store.scheduled.lanes_of(held).values())
@@ -126,7 +126,7 @@ def _judged(lane: Lane, waiting: _Waiting, reason: Reason) -> Finding | None:
 def _late(
     reasons: Mapping[Lane, Reason | None], waiting: Mapping[Lane, _Waiting], now: datetime, thresholds: Thresholds
 ) -> Iterator[Finding]:
-    """Jobs that could run and wait too long for their turn. Where only limits hold them back, that is intended."""
+    """Jobs that could run and wait too long for their turn. A limit that holds them back is intended."""
     for limited in (False, True):
         late = {
             lane: since
@@ -152,7 +152,7 @@ def _late(
 def _saturated(
     store: Store, reasons: Mapping[Lane, Reason | None], waiting: Mapping[Lane, _Waiting], now: datetime
 ) -> Iterator[Finding]:
-    """What holds the slots that due jobs wait for."""
+    """The tasks that hold the slots for which due jobs wait."""
     starved = [lane for lane, reason in reasons.items() if isinstance(reason, SlotsBusy) and waiting[lane].since]
     if not starved:
         return
@@ -214,7 +214,7 @@ def _pauses(rules: Rules, waiting: Mapping[Lane, _Waiting]) -> Iterator[Finding]
 
 
 def _set_aside(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
-    """They have ended: nobody waits for them, and somebody may want to know."""
+    """Jobs and documents that were given up. They have ended, so no person must act now."""
     since = store.clock.now() - thresholds.set_aside
     for job in store.archived.set_aside(thresholds.set_aside_told, since):
         at, why = f"{job.archived_at:%Y-%m-%d %H:%M:%S} UTC", head(job.reason or str(job.why), _LONGEST_REASON)

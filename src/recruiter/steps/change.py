@@ -1,4 +1,4 @@
-"""Change: another time or another priority for jobs that wait. `store/changes.py` says why no worker is surprised."""
+"""Change: another time or another priority for waiting jobs. `store/changes.py` explains the protocol."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recruiter.store.search import matching
 
 
 def to_time(now: datetime, at: datetime | None, in_: DurationLike | None, by: str | None, reason: str | None) -> Change:
-    """The change to a time, or to so long from now. Raises InvalidJob, InvalidDuration."""
+    """The change to a time, or to a delay from now. Raises InvalidJob, InvalidDuration."""
     if (at is None) == (in_ is None):
         raise InvalidJob("reschedule needs either a time (at=…) or a delay (in_=…)")
     if in_ is not None:
@@ -48,7 +48,7 @@ def change_one(store: Store, id: JobId, change: Change) -> None:
 
 def change_some(store: Store, filter: JobFilter, ids: Sequence[JobId], change: Change) -> int:
     """The same for jobs that a filter has found, if they are still such; returns how many. Jobs that cannot be changed
-    are left as they are."""
+    stay unchanged."""
     fields = matching.residual(matching.of_waiting(filter, change.at), "worker", "slow")
     return store.changes.apply(change, ids, [*fields, *matching.due_between(filter, change.at)])
 

@@ -96,7 +96,7 @@ class Changes:
 
     @store_call
     def apply(self, change: Change, ids: Sequence[JobId], conditions: Sequence[Document] = ()) -> int:
-        """Changes those of these jobs that no worker holds and that fulfil the conditions; returns how many."""
+        """Changes the jobs that no worker holds and that fulfil the conditions; returns how many."""
         held = self._roster.held()
         free = [id for id in ids if id not in held]
         query: Document = {"$and": [{"_id": {"$in": free}}, *change.conditions, *conditions]}
