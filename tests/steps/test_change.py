@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from recruiter import InvalidJob, JobNotFound, JobNotWaiting, Recruiter
+from recruiter import EveryMinutes, InvalidJob, JobNotFound, JobNotWaiting, Recruiter
 from recruiter.domain.job import JobId
 from recruiter.processes.worker.held_jobs import HeldJob
 from recruiter.steps.assign import assign
@@ -219,6 +219,25 @@ def test_a_job_of_a_paused_group_stays_paused(recruiter: Recruiter, id: JobId) -
     recruiter.run_now(id)
 
     assert "group generic is paused by ada" in recruiter.explain(id)
+
+
+def test_an_occurrence_and_a_created_job_are_changed_like_others(recruiter: Recruiter, store: Store) -> None:
+    """Given an occurrence of a scheduler and a job with a content-derived id, when they are put off, then the scheduler
+    stays on time and the same content is still the same job."""
+    recruiter.task(name="report")(lambda: None)
+    handle = recruiter.job("report").repeat_with_policy(EveryMinutes(5)).with_urn("daily").create()
+    before = store.schedulers.all()
+    occurrence = handle.run_now().id
+    created = recruiter.create(task="resize", data={"id": 7})
+
+    recruiter.reschedule(occurrence, in_="1 hour")
+    recruiter.reschedule(created.id, in_="1 hour")
+
+    assert recruiter.find(occurrence).scheduled_at > recruiter.clock.now()
+    assert [each.next_at for each in store.schedulers.all()] == [each.next_at for each in before]
+    again = recruiter.create(task="resize", data={"id": 7})
+    assert (again.id, again.created) == (created.id, False)
+    assert recruiter.find(created.id).scheduled_at > recruiter.clock.now()
 
 
 def test_jobs_are_changed_by_a_filter_each_once(recruiter: Recruiter) -> None:
