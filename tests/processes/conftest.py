@@ -37,6 +37,7 @@ def lead(target: str) -> Iterator[Lead]:
     def lead(lease_time: float = 5.0, dead_after: float = 15.0) -> None:
         settings = Settings(lease_time=lease_time, considered_dead_after=dead_after)
         policies, schedules = PolicyRegistry(), SchedulePolicyRegistry()
+        leading.prepare()
         process = RecruiterProcess(leading, Events(), stop, settings, policies=policies, schedules=schedules)
         threads.append(threading.Thread(target=process.run, name="leader"))
         threads[-1].start()
