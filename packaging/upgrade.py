@@ -81,7 +81,7 @@ def produce(name: str, count: int) -> None:
             key = f"{name} unique {n}"
             plain.job(key).unique(key).enqueue()
             plain.job(key).unique(key).enqueue()
-        elif n % 50 == 5:
+        elif n % 20 == 5:
             calls = [(f"{name} part {n}.{part}",) for part in range(4)]
             recruiter.fan_out(plain, calls, then=total).start()
         else:
@@ -176,7 +176,7 @@ def numbers_of(producer: str, jobs: int) -> set[str]:
     found = set[str]()
     for n in range(jobs):
         kind = {7: "retried", 8: "later", 9: "unique"}.get(n % 10, "plain")
-        if kind == "plain" and n % 50 == 5:
+        if kind == "plain" and n % 20 == 5:
             found |= {f"{producer} part {n}.{part}" for part in range(4)} | {f"{producer} total {n}.0"}
         else:
             found.add(f"{producer} {kind} {n}")

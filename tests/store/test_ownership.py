@@ -268,3 +268,13 @@ class TestVersions:
         findings = [str(finding) for finding in examine(fresh) if finding.about == "schema"]
 
         assert any(f"has schema {SCHEMA - 1}, and this release makes {SCHEMA}" in text for text in findings)
+
+
+def test_a_marker_of_the_first_release_makes_the_leader_look_at_the_whole_flow(store: Store) -> None:
+    """Its workers named the steps that had succeeded in one binary field, which this release does not write."""
+    step, dependent = ObjectId(), ObjectId()
+    store.flows.markers.insert_one({"flow": ObjectId(), "succeeded": step.binary, "dependents": [dependent]})
+
+    (marker,) = store.flows.next_markers(10)
+
+    assert marker.all

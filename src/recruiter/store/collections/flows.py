@@ -396,7 +396,8 @@ def _marker(document: Document) -> Marker:
         _object_id(document, "flow"),
         ended=steps["ended"],
         added=steps["added"],
-        all=bool(document.get("all")),
+        # Markers of schema 0 name steps in other fields; to look at every step is always right.
+        all=any(document.get(name) for name in ("all", "succeeded", "dependents")),
         id=_object_id(document, "_id"),
     )
 
