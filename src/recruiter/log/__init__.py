@@ -37,7 +37,6 @@ __all__ = [
     "configure",
     "configure_child",
     "log_events",
-    "write_unheard",
 ]
 
 LOGGER = "recruiter"
