@@ -9,7 +9,8 @@ import pytest
 
 from recruiter import RetryManyTimes, Workable
 from recruiter.domain.text import LONGEST_MESSAGE
-from recruiter.steps.execute import LONGEST_TRACE
+from recruiter.errors import JobPauses, TransactionRepeats
+from recruiter.steps.execute import LONGEST_TRACE, _Ungrouped
 from recruiter.store.codec import encode, job_document
 from recruiter.store.outcomes import Rescheduled
 from tests.bench import Bench, ended, failing, raising
@@ -241,3 +242,21 @@ class Exploding(Workable):
 
     def execute(self) -> None:
         pass
+
+
+class TestGroups:
+    """What leaves a task group, if nothing in it has failed."""
+
+    def test_a_transaction_that_repeats_comes_first(self) -> None:
+        inner = BaseExceptionGroup("inner", [JobPauses("it sleeps", delay=timedelta(seconds=1))])
+        with pytest.raises(TransactionRepeats), _Ungrouped(lambda: NOW):
+            raise BaseExceptionGroup("outer", [inner, TransactionRepeats("it met another")])
+
+    def test_then_the_pause_that_is_over_first(self) -> None:
+        pauses = [JobPauses(f"it sleeps {each}", delay=timedelta(seconds=each)) for each in (60, 5, 30)]
+        with pytest.raises(JobPauses, match="sleeps 5"), _Ungrouped(lambda: NOW):
+            raise BaseExceptionGroup("outer", pauses)
+
+    def test_a_failure_stays_one(self) -> None:
+        with pytest.raises(BaseExceptionGroup), _Ungrouped(lambda: NOW):
+            raise BaseExceptionGroup("outer", [JobPauses("it sleeps"), ValueError("no good")])
