@@ -373,10 +373,14 @@ class Roster:
 
     @store_call
     def meter(self, worker: str, entries: Sequence[tuple[JobId, str]], term: int) -> None:
-        """Notes that jobs which this worker holds count from now on: a limit is new."""
-        update = {"$push": {"metered": {"$each": _entries(entries)}}}
+        """Notes that jobs which this worker holds count from now on: a limit is new. A job that it has settled
+        meanwhile is left out."""
+        writes = [
+            UpdateOne({"_id": worker, "term": {"$lte": term}, "assigned": id}, {"$push": {"metered": entry}})
+            for (id, _), entry in zip(entries, _entries(entries), strict=True)
+        ]
         with pymongo.timeout(self.patience):
-            self.collection.update_one({"_id": worker, "term": {"$lte": term}}, update)
+            self.collection.bulk_write(writes, ordered=False)
 
     @store_call
     def holders(self) -> dict[str, list[JobId]]:
