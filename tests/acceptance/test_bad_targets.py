@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote_plus
 
 import pytest
 
@@ -18,6 +19,7 @@ from recruiter.errors import InvalidTarget, NotAReplicaSet, StoreError, StoreRef
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from tests.acceptance.test_command_line import run
+from tests.applications import jobs
 from tests.cli_here import here
 from tests.conftest import eventually
 from tests.guarded import PASSWORD, ROOT, GuardedServer
@@ -87,7 +89,8 @@ def not_mongodb() -> Iterator[str]:
 KINDS = (
     *("nobody there", "no such host", "silent", "no such set", "standalone", "not initiated"),
     *("wrong password", "unknown user", "no user", "no rights"),
-    *("no address", "no port", "unknown option", "unescaped", "no certificate", "other scheme"),
+    *("no address", "no port", "unknown option", "unescaped", "other scheme"),
+    *("no TLS there", "no authority", "no authority of a cluster", "a folder as authority", "a text as authority"),
 )
 
 
@@ -125,8 +128,28 @@ def bad(guarded: GuardedServer, not_mongodb: str, tmp_path_factory: pytest.TempP
             "no port": Bad("mongodb://127.0.0.1:seven/shop", InvalidTarget, ("cannot understand", "Port")),
             "unknown option": Bad(f"mongodb://{address}/shop?colour=red", InvalidTarget, ("colour",)),
             "unescaped": Bad(f"mongodb://ada:hunter2@7@{address}/shop", InvalidTarget, ("cannot understand",)),
-            "no certificate": Bad(
-                f"mongodb://{address}/shop?tls=true&tlsCAFile=/no/such.pem", InvalidTarget, ("/no/such.pem",)
+            "no TLS there": Bad(
+                f"mongodb://{standalone}/shop?tls=true", StoreUnreachable, ("does not speak TLS", "write tls=false")
+            ),
+            "no authority": Bad(
+                f"mongodb://{address}/shop?tls=true&tlsCAFile=/no/such.pem",
+                InvalidTarget,
+                ("No such file", "'/no/such.pem'", "tlsCAFile= must name", "correct the path"),
+            ),
+            "no authority of a cluster": Bad(
+                "mongodb+srv://nowhere.invalid/shop?tlsCAFile=/no/such.pem",
+                InvalidTarget,
+                ("No such file", "'/no/such.pem'", "correct the path"),
+            ),
+            "a folder as authority": Bad(
+                f"mongodb://{address}/shop?tls=true&tlsCAFile={quote_plus(str(Path(__file__).parent))}",
+                InvalidTarget,
+                ("Is a directory", "tlsCAFile= must name"),
+            ),
+            "a text as authority": Bad(
+                f"mongodb://{address}/shop?tls=true&tlsCAFile={quote_plus(__file__)}",
+                InvalidTarget,
+                ("tlsCAFile= must name the PEM file", Path(__file__).name),
             ),
             "other scheme": Bad("postgres://ada:hunter2@db/shop", InvalidTarget, ("mongodb://",)),
         }
@@ -154,6 +177,17 @@ class TestCommands:
         code, said = run("worker", "list", RECRUITER_TARGET=bad[kind].uri, cwd=tmp_path, within=25.0)
 
         assert code == (2 if bad[kind].error is InvalidTarget else 4), said
+        assert len(said.strip().splitlines()) <= 3, said
+        check_said(said, bad[kind])
+
+    @pytest.mark.parametrize("kind", ["no port", "no authority", "a text as authority"])
+    def test_a_worker_that_asks_its_application_for_the_address(
+        self, kind: str, bad: dict[str, Bad], tmp_path: Path
+    ) -> None:
+        """The process that loads the application says what is wrong with the address; the application is not blamed."""
+        code, said = run("start", "worker", "--bootstrap", jobs.__file__, RECRUITER_TARGET=bad[kind].uri, cwd=tmp_path)
+
+        assert code == 2, said
         assert len(said.strip().splitlines()) <= 3, said
         check_said(said, bad[kind])
 

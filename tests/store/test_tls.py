@@ -13,7 +13,7 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from recruiter import Recruiter, StoreError
+from recruiter import Recruiter, StoreUnreachable
 from recruiter.embedded import EmbeddedServer
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
@@ -73,11 +73,40 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield Secured(server, folder)
 
 
-def test_a_server_of_an_unknown_authority_is_refused(secured: Secured) -> None:
-    with closing(Store(Target.parse(secured.uri()), patience=1)) as store, pytest.raises(StoreError) as refused:
+def refusal(uri: str) -> str:
+    with closing(Store(Target.parse(uri), patience=2)) as store, pytest.raises(StoreUnreachable) as refused:
         store.check()
+    return str(refused.value)
 
-    assert "CERTIFICATE_VERIFY_FAILED" in str(refused.value) or "certificate verify failed" in str(refused.value)
+
+def test_a_server_of_an_unknown_authority_is_refused(secured: Secured) -> None:
+    told = refusal(secured.uri())
+
+    assert "certificate verify failed" in told
+    assert "name the PEM file of the authority with tlsCAFile=" in told
+
+
+def test_a_server_whose_certificate_is_for_another_host_is_refused(secured: Secured) -> None:
+    elsewhere = secured.uri(tlsCAFile=secured.authority, directConnection="true").replace("127.0.0.1", "localhost")
+
+    told = refusal(elsewhere.replace("replicaSet=recruiter&", ""))
+
+    assert "the certificate of the server is for another host" in told
+
+
+def test_an_address_without_tls_of_a_server_that_wants_it(secured: Secured) -> None:
+    # given a server that accepts TLS only
+    own = ("--tlsCertificateKeyFile", str(secured.folder / "server.pem"), "--tlsCAFile", secured.authority)
+    with EmbeddedServer(extra=("--tlsMode", "allowTLS", *own)) as server:
+        strict = Secured(server, secured.folder)
+        shown = strict.uri(tlsCAFile=secured.authority, tlsCertificateKeyFile=secured.client)
+        with closing(Store(Target.parse(shown))) as store:
+            for mode in ("preferTLS", "requireTLS"):
+                store.client.admin.command({"setParameter": 1, "tlsMode": mode})
+
+        # when the address says nothing of TLS, or has no certificate to show, then that is the advice
+        assert "if the server accepts TLS only, write tls=true" in refusal(server.uri)
+        assert "tlsCertificateKeyFile=" in refusal(strict.uri(tlsCAFile=secured.authority))
 
 
 def test_a_fleet_works_over_tls_with_a_private_authority(secured: Secured, start: Starter) -> None:

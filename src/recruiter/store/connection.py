@@ -56,6 +56,16 @@ def unless_secret(error: Exception, uri: str) -> str:
     return f"{type(error).__name__}; its message contains a secret" if hidden & _words(told) else told
 
 
+def unusable_file(error: OSError, uri: str) -> InvalidTarget:
+    """The error to raise for a file that the address names and that is not there, or holds no certificate."""
+    why = unless_secret(error, uri)
+    return InvalidTarget(
+        f"cannot use the MongoDB address {mask(uri)!r}: a file that it names cannot be used ({why}). "
+        "tlsCAFile= must name the PEM file of the certificate authority, tlsCertificateKeyFile= the PEM file of the "
+        "client's certificate and key; correct the path, or put the file there"
+    )
+
+
 def _words(text: str) -> set[str]:
     return {word for each in (text, unquote(text)) for word in _WORD.findall(each)}
 
@@ -103,8 +113,8 @@ class Target:
             return path.partition(".")[0] or DEFAULT_DATABASE
         try:
             return parse_uri(uri)["database"] or DEFAULT_DATABASE
-        except OSError as error:  # a certificate that is not there
-            raise InvalidTarget(f"cannot use the MongoDB address {mask(uri)!r}: {unless_secret(error, uri)}") from None
+        except OSError as error:
+            raise unusable_file(error, uri) from None
         except (InvalidURI, ConfigurationError, ValueError) as error:
             why = unless_secret(error, uri)
             raise InvalidTarget(f"cannot understand the MongoDB address {mask(uri)!r} ({why}): {_EXAMPLES}") from None
@@ -134,6 +144,26 @@ _NO_PRIMARY = (
 _ADVICE = (
     ("for replica set name", "correct replicaSet= in the address; a standalone server must become a replica set first"),
     ("Got response id", "the server at this address is not MongoDB; correct the address"),
+    (
+        "connection closed",
+        "if the server accepts TLS only, write tls=true in the address, and tlsCAFile= for a private authority; "
+        "if it asks for a certificate, tlsCertificateKeyFile=",
+    ),
+    (
+        "EOF occurred in violation",
+        "the server does not speak TLS; write tls=false in the address (mongodb+srv:// means tls=true), or switch TLS "
+        "on at the server",
+    ),
+    (
+        "certificate is not valid for",
+        "the certificate of the server is for another host; write a name that is in it",
+    ),
+    ("certificate has expired", "the certificate of the server has expired; give the server a new one"),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "this host does not know the authority that signed the certificate of the server; name the PEM file of the "
+        "authority with tlsCAFile= in the address",
+    ),
     ("SSL", "the address and the server disagree about TLS; correct tls= and its files in the address"),
     ("Name or service not known", "correct the name of the host in --target or RECRUITER_TARGET"),
     ("", "is it running, and can this host reach it? Another address: --target or RECRUITER_TARGET"),

@@ -47,7 +47,15 @@ from recruiter.store.collections import (
     statistics,
     unique_keys,
 )
-from recruiter.store.connection import DEFAULT_DATABASE, Target, Wakers, connect, unless_secret, unreached
+from recruiter.store.connection import (
+    DEFAULT_DATABASE,
+    Target,
+    Wakers,
+    connect,
+    unless_secret,
+    unreached,
+    unusable_file,
+)
 from recruiter.store.errors import NOT_A_REPLICA_SET, is_dns_failure, store_call, translate
 from recruiter.store.flow_steps import FlowSteps
 from recruiter.store.ownership import (
@@ -159,6 +167,8 @@ class Store:
             if is_dns_failure(error):
                 raise StoreUnreachable(f"MongoDB at {self.target} cannot be found: {translate(error)}") from error
             raise InvalidTarget(f"cannot use the MongoDB address {self.target}: {_told(error, self.target)}") from None
+        except OSError as error:
+            raise unusable_file(error, self.target.uri) from None
         except PyMongoError as error:
             raise InvalidTarget(
                 f"cannot understand the MongoDB address {self.target}: {unless_secret(error, self.target.uri)}"

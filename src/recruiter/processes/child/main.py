@@ -22,6 +22,7 @@ from types import FrameType
 from recruiter import attempt, interruption
 from recruiter.application import Application, account, load_application
 from recruiter.clock import FollowingClock
+from recruiter.errors import ApplicationError, InvalidTarget, RecruiterError
 from recruiter.log import LogOptions, configure_child
 from recruiter.processes.child import pipe, process_group
 from recruiter.processes.child.claims import Claims
@@ -92,11 +93,13 @@ def _introduction(application: Application) -> Document:
 
 def report_application(answer: Connection, bootstrap: str | None) -> None:
     """A child that only tells whether the application can be loaded, and where it keeps its jobs."""
-    told: tuple[Target | None, str | None]
+    told: Target | RecruiterError | None
     try:
-        told = (load_application(bootstrap).target, None)
+        told = load_application(bootstrap).target
+    except InvalidTarget as error:
+        told = error
     except BaseException as error:
-        told = (None, account(error))
+        told = ApplicationError(account(error))
     with suppress(OSError):  # whoever asked has ended meanwhile
         answer.send(told)
 

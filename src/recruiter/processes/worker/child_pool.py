@@ -19,12 +19,11 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from types import ModuleType
-from typing import cast
 
 import psutil
 
 from recruiter.clock import Clock
-from recruiter.errors import ApplicationError
+from recruiter.errors import ApplicationError, RecruiterError
 from recruiter.events import Events
 from recruiter.log import LogOptions
 from recruiter.processes.child import process_group
@@ -162,7 +161,8 @@ class ForkServer:
         return cls(context, bootstrap, log)
 
     def ask_target(self) -> Target | None:
-        """Where the application keeps its jobs, if it says so. Raises ApplicationError when it cannot be loaded."""
+        """Where the application keeps its jobs, if it says so. Raises ApplicationError when it cannot be loaded, and
+        InvalidTarget."""
         question, answer = self.context.Pipe(duplex=False)
         process = self.context.Process(target=report_application, args=(answer, self.bootstrap))
         try:
@@ -176,16 +176,16 @@ class ForkServer:
         finally:
             answer.close()
         try:
-            target, trace = question.recv()
+            told: Target | RecruiterError | None = question.recv()
         except EOFError:
             process.join()
             raise ApplicationError(_ended_while_loading(process.exitcode)) from None
         finally:
             question.close()
         process.join()
-        if trace is not None:
-            raise ApplicationError(trace)
-        return cast(Target | None, target)
+        if isinstance(told, RecruiterError):
+            raise told
+        return told
 
     def spawn(self, worker: str, target: Target, concurrency: int, now: float) -> ChildHandle:
         """Starts one child. Raises TimeoutError if the fork server does not answer: then it is to be asked again."""
