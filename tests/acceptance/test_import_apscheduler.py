@@ -119,6 +119,7 @@ def test_parts_of_a_real_store_without_a_counterpart_are_named(scheduler: Backgr
     add = scheduler.add_job
     add("shop:daily_report", "interval", minutes=5, jitter=10, end_date=THEN, id="jitter")
     add("shop:daily_report", "cron", week=3, id="week")
+    add("shop:daily_report", "cron", day=13, day_of_week="fri", id="friday 13")
     add("shop:daily_report", "cron", hour=1, timezone=timezone(timedelta(hours=2)), id="offset")
     add("shop:daily_report", OrTrigger([CronTrigger(hour=1), CronTrigger(hour=2)]), id="either")
 
@@ -127,5 +128,6 @@ def test_parts_of_a_real_store_without_a_counterpart_are_named(scheduler: Backgr
     told = {line["id"].partition(":")[2]: line["told"] for line in report["documents"]}
     assert told["jitter"] == "not kept: end_date, jitter"
     assert "week=3" in told["week"]
+    assert "has a day and a day of the week" in told["friday 13"]
     assert "has no name in the time zone database" in told["offset"]
     assert "OrTrigger" in told["either"]

@@ -137,6 +137,7 @@ def test_its_collection_is_imported(recruiter: Recruiter, jobs: Collection[dict[
         "without a date": a_document(status="locked", locked_by="w", payload={"order": 6}),
         "locked now": a_document(status="locked", locked_by="w", locked_at=minutes_ago(0), payload={"order": 7}),
         "completed": a_document(status="completed", payload={"order": 8}),
+        "due as a text": a_document(trigger_time="2038-01-01", payload={"order": 9}),
         "without a payload": {name: value for name, value in a_document().items() if name != "payload"},
     }
     jobs.insert_many(documents.values())
@@ -145,7 +146,8 @@ def test_its_collection_is_imported(recruiter: Recruiter, jobs: Collection[dict[
     recruiter.run_all("Job_1")
 
     told = {name: lines[str(document["_id"])] for name, document in documents.items()}
-    assert {name for name, line in told.items() if line["what"] == "left"} == {"completed"}
+    assert {name for name, line in told.items() if line["what"] == "left"} == {"completed", "due as a text"}
+    assert told["due as a text"]["told"] == "its trigger_time is not a date"
     assert told["completed"]["told"] == "its status is 'completed'"
     assert sorted(ran) == [0, 1, 2, 5, 6]
     here_it_is = {name: f"job-scheduler-worker:{document['_id']}" for name, document in documents.items()}

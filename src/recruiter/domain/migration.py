@@ -271,6 +271,8 @@ def _cron(values: Mapping[str, Any]) -> Cron:
             raise RecruiterError(f"its cron trigger has {name}={texts[name]}, for which there is no cron expression")
     if _is_weekday_position(texts["day"]) and texts["day_of_week"] == "*":  # a day of the week, in cron
         texts["day"], texts["day_of_week"] = "*", texts["day"]
+    if not any(texts[name].startswith("*") for name in ("day", "day_of_week")):
+        raise RecruiterError("its cron trigger has a day and a day of the week; in a cron expression either would do")
     seconds = () if texts.get("second", "0") == "0" else ("second",)
     return Cron(" ".join(texts[name] for name in (*seconds, *_CRON_FIELDS)), tz=_zone(values.get("timezone")))
 
@@ -450,7 +452,10 @@ def from_job_scheduler_worker(document: Mapping[str, Any], renamed: Mapping[str,
     task, args = task_name(document["job_name"], renamed), arguments(document.get("payload"))
     tags = (f"scheduler:{document['scheduler_id']}",) if isinstance(document.get("scheduler_id"), str) else ()
     if status == "pending":
-        return MovedJob(id, task, args, moment(document.get("trigger_time")), tags=tags, expires_in=_TRIGGER_WINDOW)
+        due = moment(document.get("trigger_time"))
+        if due is None:
+            return NotMoved(id, "its trigger_time is not a date")
+        return MovedJob(id, task, args, due, tags=tags, expires_in=_TRIGGER_WINDOW)
     locked_at = moment(document.get("locked_at"))
     at = None if locked_at is None else locked_at + _LOCK_EXPIRATION
     return MovedJob(id, task, args, at, tags=tags, notes=("it was locked there, and begins again",))

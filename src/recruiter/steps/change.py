@@ -13,7 +13,7 @@ from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidJob, JobNotFound, JobNotWaiting, RecruiterError
 from recruiter.store.changes import Change, rescheduled
 from recruiter.store.database import Store
-from recruiter.store.job_fields import waiting_for
+from recruiter.store.job_fields import may_expire, waiting_for
 from recruiter.store.search import matching
 
 
@@ -76,7 +76,8 @@ def _refusal(store: Store, id: JobId, change: Change) -> RecruiterError | None:
         return JobNotWaiting(
             f"{job} waits for the signal {wait.signal!r}; send it with `recruiter job signal`, or cancel it"
         )
-    if isinstance(expires_at, datetime) and document.get("expires_in") is None and expires_at <= change.to:
+    fixed = document.get("expires_in") is None and may_expire(document)
+    if fixed and isinstance(expires_at, datetime) and expires_at <= change.to:
         return InvalidJob(f"{job} expires at {expires_at:%Y-%m-%d %H:%M:%S} UTC and would not start after that")
     if change.what is Happened.RUN_NOW and document.get("scheduled_at", change.to) <= change.to:
         return None  # it is due

@@ -60,7 +60,7 @@ from recruiter.interruption import Interruptible
 from recruiter.registry import Call, Registry, RegistryOwner, TaskDefinition
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode, id_of, job_from, progress_fields
-from recruiter.store.job_fields import progress_from
+from recruiter.store.job_fields import may_expire, progress_from
 from recruiter.store.job_transaction import AsyncJobTransaction, JobTransaction
 from recruiter.store.outcomes import Outcome, Rescheduled, Settled
 from recruiter.store.payload import PLAIN, Owner, Payload, Sealed, is_sealed, owner_of
@@ -163,8 +163,7 @@ class Executor:
             task = self._registry.find(document["task"])
             if task is None:
                 return outcomes.misplaced(document, started_at)
-            # A job that sleeps, waits or asked to be run later has begun, and goes on.
-            if "expires_at" in document and document["expires_at"] <= started_at and "snoozed" not in document:
+            if "expires_at" in document and document["expires_at"] <= started_at and may_expire(document):
                 return outcomes.expired(document, started_at)
         except Exception as error:
             return outcomes.unreadable(id_of(raw), raw, started_at, f"cannot be read: {error}")

@@ -30,7 +30,7 @@ from recruiter.store.codec import Document
 from recruiter.store.collections.roster import Roster
 from recruiter.store.errors import store_call
 from recruiter.store.fields import LAST_MOMENT
-from recruiter.store.job_fields import WAITS_FOR_SIGNAL, appended
+from recruiter.store.job_fields import MAY_EXPIRE, WAITS_FOR_SIGNAL, appended
 
 _LONGEST_EXPIRY_SECONDS = 1e11
 
@@ -63,7 +63,8 @@ class Change:
         if self.what is Happened.RUN_NOW:
             conditions.append({"scheduled_at": {"$gt": self.at}})
         never_expires = [{"expires_in": {"$gt": 0}}, {"expires_at": None}, {"expires_at": {"$gt": self.to}}]
-        return [*conditions, {"$nor": [{"$expr": WAITS_FOR_SIGNAL}]}, {"$or": never_expires}]
+        begun = {"$nor": [MAY_EXPIRE]}
+        return [*conditions, {"$nor": [{"$expr": WAITS_FOR_SIGNAL}]}, {"$or": [*never_expires, begun]}]
 
     @property
     def update(self) -> list[Document]:
@@ -76,17 +77,15 @@ class Change:
 
     @property
     def is_last(self) -> Document:
-        """The condition that nothing else has changed the job since."""
-        last = {"$let": {"vars": {"last": {"$last": "$history"}}, "in": "$$last.change"}}
-        return {"history.change": self.id, "scheduled_at": self.to, "$expr": {"$eq": [last, self.id]}}
+        """The condition that no other call has changed the time of the job since."""
+        return {"history.change": self.id, "scheduled_at": self.to, "$expr": {"$eq": [_last_time("change"), self.id]}}
 
     @property
     def undo(self) -> list[Document]:
         """The update that restores the old time."""
         others = {"$filter": {"input": "$history", "cond": {"$ne": ["$$this.change", self.id]}}}
         history = {"$cond": [{"$gt": [{"$size": "$history"}, 1]}, others, "$$REMOVE"]}
-        before = {"$let": {"vars": {"last": {"$last": "$history"}}, "in": "$$last.from"}}
-        return [{"$set": {**_times(before, self.at), "history": history}}]
+        return [{"$set": {**_times(_last_time("from"), self.at), "history": history}}]
 
 
 class Changes:
@@ -112,6 +111,14 @@ class Changes:
             self._scheduled.update_many({"_id": {"$in": taken}, **change.is_last}, change.undo)
         free = [id for id in ids if id not in held]
         return self._scheduled.count_documents({"_id": {"$in": free}, **change.is_last})
+
+
+def _last_time(name: str) -> Document:
+    """This part of the last entry of the history that changed when the job is due. A pause of its flow, or another
+    priority, may have come after it."""
+    of_time = {"$in": ["$$this.what", [Happened.RESCHEDULED.value, Happened.RUN_NOW.value]]}
+    last = {"$last": {"$filter": {"input": "$history", "cond": of_time}}}
+    return {"$let": {"vars": {"last": last}, "in": f"$$last.{name}"}}
 
 
 def rescheduled(to: datetime, now: datetime, by: str | None, reason: str | None) -> Change:

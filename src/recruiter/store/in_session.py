@@ -254,9 +254,9 @@ class InSession:
             if isinstance(decision, Replace):
                 first = known[each.key].created_at
                 args = each.sealed(Owner(decision.id))
-                job = replace(job, id=decision.id, args=args, created_at=first, scheduled_at=decision.at)
+                job = replace(_due(job, decision.at), id=decision.id, args=args, created_at=first)
             elif decision.at is not None:
-                job = replace(job, scheduled_at=max(decision.at, job.scheduled_at))
+                job = _due(job, max(decision.at, job.scheduled_at))
             try:
                 document = encode_job(job)
             except InvalidJob as error:
@@ -434,6 +434,11 @@ _ABOUT_THE_START = dict.fromkeys(
     ("lane", "scheduled_at", "created_at", "debounced", "begun_at", "attempts", "snoozes", "last_execution.started_at"),
     1,
 )
+
+
+def _due(job: Job, at: datetime) -> Job:
+    """The same job for another time; it expires as long after that as it was to."""
+    return replace(job, scheduled_at=at, expires_at=job.expiry(at) or job.expires_at)
 
 
 def _known_job(key: unique_keys.UniqueKey, job: Document | None, is_held: bool) -> KnownJob:

@@ -196,6 +196,15 @@ def begun_at(document: Mapping[str, Any]) -> datetime | None:
 NOT_BEGUN: Fields = {"begun_at": None, "attempts": 0, "snoozes": {"$in": [None, 0]}}
 """The same as a condition on documents in `scheduled`."""
 
+MAY_EXPIRE: Fields = {"snoozed": None, "$or": [{"begun_at": None}, {"attempts": {"$gt": 0}}]}
+"""Jobs that are not started after `expires_at`: those that have not begun, and those that wait for a retry. A job that
+paused itself, or whose run was interrupted, has begun and goes on."""
+
+
+def may_expire(document: Mapping[str, Any]) -> bool:
+    """The same for one document."""
+    return document.get("snoozed") is None and (document.get("begun_at") is None or bool(document.get("attempts")))
+
 
 def signal_document(signal: Signal) -> Fields:
     document: Fields = {"name": signal.name, "at": signal.at, "data": signal.data}

@@ -23,7 +23,7 @@ from recruiter.store.codec import flow_of, job_from, lane_of
 from recruiter.store.collections.inbox import LOCK_LASTS, is_locked
 from recruiter.store.collections.limits import Rules
 from recruiter.store.database import Store
-from recruiter.store.job_fields import changes_of, waiting_for
+from recruiter.store.job_fields import changes_of, may_expire, waiting_for
 from recruiter.store.roster_fields import RosterEntry
 
 
@@ -56,7 +56,11 @@ def explain(store: Store, id: JobId, now: datetime) -> str:
         return f"its document cannot be read: {error}; correct it, or remove it"
     told = _waiting(store, document, now) if document["lane"] != BLOCKED_LANE else _blocked(store, document, now)
     until = document.get("expires_at")
-    return told if not isinstance(until, datetime) else f"{told}; it expires at {until:%Y-%m-%d %H:%M:%S} UTC"
+    return (
+        told
+        if not isinstance(until, datetime) or not may_expire(document)
+        else f"{told}; it expires at {until:%Y-%m-%d %H:%M:%S} UTC"
+    )
 
 
 def waiting_reasons(store: Store, lanes: Collection[Lane], now: datetime) -> dict[Lane, str]:

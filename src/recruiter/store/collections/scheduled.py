@@ -55,6 +55,7 @@ from recruiter.store.fields import FIRST_MOMENT, LAST_MOMENT, LONGEST_ID, job_id
 from recruiter.store.job_fields import (
     FROM_PROTOCOL,
     LOCK,
+    MAY_EXPIRE,
     MOST_ATTEMPTS,
     NOT_BEGUN,
     NULLABLE,
@@ -69,8 +70,6 @@ DUE, POSTPONED, INBOX, EXPIRING = "due", "postponed", "inbox", "expiring"
 BY_URN, BY_TAG, BY_OWNER = "turn_by_urn", "turn_by_tag", "turn_by_owner"
 BY_FLOW, BY_DEPENDENCY = "step_by_flow", "step_by_dependency"
 _HAS_LANE = {"lane": {"$gt": ""}}
-_NOT_PAUSED: Document = {"snoozed": None}
-"""Jobs that have not paused themselves: those that sleep, wait for a signal or asked to be run later."""
 LONGEST_LANE = 20_000
 """Bytes; the longest names, needs and key make less."""
 TURN = (("priority", DESCENDING), ("scheduled_at", ASCENDING), ("_id", ASCENDING))
@@ -651,14 +650,13 @@ class Scheduled:
     def any_expired(self, now: datetime) -> bool:
         """Whether there are jobs that may not start any more, held or not."""
         return (
-            self.collection.find_one({"expires_at": {"$lte": now}, **_NOT_PAUSED}, {"_id": 1}, hint=EXPIRING)
-            is not None
+            self.collection.find_one({"expires_at": {"$lte": now}, **MAY_EXPIRE}, {"_id": 1}, hint=EXPIRING) is not None
         )
 
     @store_call
     def expired(self, now: datetime, limit: int, held: Ids[JobId] = ()) -> Parsed[Document]:
         """Jobs that may not start any more and have not ended, all but those that a worker holds; one batch."""
-        query = {"expires_at": {"$lte": now}, **_NOT_PAUSED, **_HAS_LANE, "_id": {"$nin": list(held)}}
+        query = {"expires_at": {"$lte": now}, **MAY_EXPIRE, **_HAS_LANE, "_id": {"$nin": list(held)}}
         return parsed(NAME, first_batch(self._raw.find(query, hint=EXPIRING, limit=limit)), _with_an_id)
 
     @store_call
