@@ -107,7 +107,7 @@ def test_a_reschedule_that_is_refused_changes_nothing_though_a_pause_came_betwee
 
     def pause_first(changes: Changes, *arguments: Any) -> int:
         handle.pause()
-        changes._roster.held = lambda: {added.id: None}  # type: ignore[method-assign, assignment, return-value]
+        monkeypatch.setattr(changes._roster, "held", lambda: {added.id: None})
         return int(confirmed(changes, *arguments))
 
     monkeypatch.setattr(Changes, "_confirmed", pause_first)
