@@ -118,9 +118,8 @@ class Fleet:
             members = client.admin.command("replSetGetStatus")["members"]
         behind = max(each["optimeDate"] for each in members) - min(each["optimeDate"] for each in members)
         there = {each.pid for each in self.store.processes.entries()}
-        return (
-            {each["state"] for each in members} == {1, 2} and behind.total_seconds() < 2 and there >= {*self.recruiters}
-        )
+        serving = all(is_serving(node) for node in self.nodes.nodes)
+        return serving and behind.total_seconds() < 2 and there >= {*self.recruiters}
 
     def settle_down(self) -> None:
         """Until all is well, and jobs have been started all the time for two seconds."""
@@ -176,6 +175,15 @@ def direct(node: EmbeddedServer) -> MongoClient[dict[str, Any]]:
     """A client for this node alone, that does not wait for long."""
     options: dict[str, Any] = {"directConnection": True, "serverSelectionTimeoutMS": 500, "socketTimeoutMS": 8000}
     return MongoClient(f"mongodb://{node.address}", **options)
+
+
+def is_serving(node: EmbeddedServer) -> bool:
+    """Asked of the node itself. A node that was frozen may roll back its last writes while the others still call it a
+    secondary; a fault in that time would leave no majority."""
+    with closing(direct(node)) as client, suppress(PyMongoError):
+        hello = client.admin.command("hello")
+        return bool(hello["isWritablePrimary"] or hello["secondary"])
+    return False
 
 
 def next_primary(fleet: Fleet, but: EmbeddedServer) -> tuple[float, float]:
