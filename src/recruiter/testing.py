@@ -153,7 +153,8 @@ class Sandbox:
 
 def _given(definition: TaskDefinition, job: Job) -> Mapping[str, Any]:
     """Its arguments; of a step that takes results of others, as they are stored."""
-    if job.flow is not None and job.flow.takes and isinstance(job.args, Mapping):
+    takes = job.step_results is not None or (job.flow is not None and job.flow.takes)
+    if takes and isinstance(job.args, Mapping):
         return job.args
     return definition.arguments(job.args)
 

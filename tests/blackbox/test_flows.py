@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from recruiter import FlowState, InvalidFlow, JobExists, Recruiter, Task
+from recruiter import ArchivedJob, FlowState, InvalidFlow, JobExists, Recruiter, State, Task
+from recruiter.crypto import Zlib
+from recruiter.testing import Sandbox
 
 
 @pytest.fixture
@@ -169,3 +172,90 @@ class TestMistakes:
 
         with pytest.raises(InvalidFlow, match="a step of flow"):
             local.remove(step.id)
+
+
+@pytest.mark.parametrize("change", ["nothing", "run now", "reschedule"])
+def test_a_pause_leaves_a_released_step_its_time(local: Recruiter, target: str, say: Any, change: str) -> None:
+    """Given a step that was released with a delay of one hour, when its flow is paused and resumed again and again 50
+    minutes later, then the step is due when it was due before."""
+    sandbox = Sandbox(local, target, now=datetime(2030, 1, 1, tzinfo=UTC))
+    flow = local.flow("f")
+    step = flow.add(say.job("late").schedule_in("1 hour").expires_in("1 hour"), after=flow.add(say, "first"))
+    handle = flow.start()
+    sandbox.run_due()
+    sandbox.move_clock("50 minutes")
+    if change == "run now":
+        local.run_now(step.id)
+    elif change == "reschedule":
+        local.reschedule(step.id, in_="5 minutes")
+    before = local.find(step.id)
+
+    handle.pause()
+    handle.resume()
+    handle.pause()
+    sandbox.move_clock("1 minute")
+    handle.resume()
+    sandbox.move_clock("1 second")
+    sandbox.run_due()
+
+    after = local.find(step.id)
+    assert (after.scheduled_at, after.expires_at) == (before.scheduled_at, before.expires_at)
+    sandbox.move_clock("9 minutes")
+    sandbox.run_due()
+    assert local.find(step.id).state is State.SUCCEEDED
+
+
+def test_the_delay_of_a_step_counts_from_its_release_also_if_its_flow_was_paused_before(
+    local: Recruiter, target: str, say: Any
+) -> None:
+    sandbox = Sandbox(local, target, now=datetime(2030, 1, 1, tzinfo=UTC))
+    flow = local.flow("f")
+    step = flow.add(say.job("late").schedule_in("1 hour"), after=flow.add(say, "first"))
+    handle = flow.start()
+    handle.pause()
+    sandbox.move_clock("30 minutes")
+    handle.resume()
+    sandbox.run_due()
+
+    assert local.find(step.id).scheduled_at == datetime(2030, 1, 1, 1, 30, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("one_by_one", [True, False], ids=["by id", "by filter"])
+@pytest.mark.parametrize("codec", [None, Zlib()], ids=["plain", "sealed"])
+def test_a_step_that_succeeded_is_repeated_with_the_results_that_it_takes(
+    target: str, codec: Zlib | None, one_by_one: bool
+) -> None:
+    """Given a step that took the results of others, one of which gave none, when it is repeated, and its repetition
+    too, then all of them return the same, and the flow stays as it is."""
+    with Recruiter(target, codec=codec) as recruiter:
+
+        @recruiter.task
+        def part(name: str) -> str:
+            if name == "bad":
+                raise ValueError(name)
+            return name
+
+        @recruiter.task
+        def whole(parts: list[str | None]) -> str:
+            return repr(parts)
+
+        flow = recruiter.flow("f")
+        good, bad = flow.add(part, "good"), flow.add(part, "bad")
+        step = flow.add(whole, [good.result, bad.result], after_any=[bad])
+        handle = flow.start()
+        recruiter.flush_jobs_synchronously()
+        assert handle.job(step).result(5) == "['good', None]"
+
+        last = step.id
+        for _ in range(2):
+            if one_by_one:
+                recruiter.recover(last, again=True)
+            else:
+                assert recruiter.jobs.recover(ids=[last], state="succeeded", again=True) == 1
+            recruiter.flush_jobs_synchronously()
+            ended = recruiter.find(last)
+            assert isinstance(ended, ArchivedJob)
+            assert ended.recovered_as is not None
+            last = ended.recovered_as
+            assert recruiter.handle(last).result(5) == "['good', None]"
+        assert handle.report().total == 3

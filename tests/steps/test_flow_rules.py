@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from math import inf
 from typing import Any
@@ -521,8 +522,9 @@ def paused_ones_start(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HeldJob, "is_paused", False)
 
 
-def times_are_written(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(flow_steps, "_releasing", lambda fields: {"$set": fields})
+def releases_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    whole = step.released_fields
+    patch.setattr(step, "released_fields", lambda some, place, now: whole(replace(some, released=False), place, now))
 
 
 def lanes_of_others_are_written(patch: pytest.MonkeyPatch) -> None:
@@ -590,7 +592,7 @@ RULES: list[tuple[Story, Mutant]] = [
     (one_is_removed_and_one_added, counted_by_the_flow),
     (one_of_very_many_has_failed_and_one_is_added, counted_by_the_flow),
     (a_flow_is_paused_before_its_steps_are_fetched, paused_ones_start),
-    (one_fails_and_is_put_off, times_are_written),
+    (one_fails_and_is_put_off, releases_are_forgotten),
     (one_fails_and_moves, lanes_of_others_are_written),
     (one_fails_and_moves, looks_are_not_repeated),
     (what_it_waited_for_is_removed, what_runs_is_archived),

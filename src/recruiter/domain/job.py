@@ -195,6 +195,9 @@ class Job:
     until it is started)."""
     flow: FlowStep | None = None
     """Its place in its flow, if it is a step of one."""
+    step_results: tuple[Mapping[str, Any], ...] | None = None
+    """Of a job that repeats a step outside of its flow: the results of other steps that are among its arguments, as
+    they are stored."""
     blocked: bool = False
     """It waits for other steps of its flow, or its flow is paused."""
     attempts: int = 0

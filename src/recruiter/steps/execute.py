@@ -487,17 +487,23 @@ def _stored(task: TaskDefinition, document: Mapping[str, Any], payload: Payload,
 
 def _arguments(document: Document, payload: Payload = PLAIN) -> Any:
     """Its arguments, opened; of a step that takes results of others, with these in their places."""
-    args, flow = payload.open_arguments(document["task"], document["args"], owner_of(document)), document.get("flow")
-    if flow is None or "takes" not in flow:
+    args = payload.open_arguments(document["task"], document["args"], owner_of(document))
+    results = _results(document)
+    if results is None:
         return args
-    results = flow["results"]
     opened = [payload.open(Sealed.RESULT, Owner(each["step"]), each.get("value")) for each in results]
     return filled(args, [{**each, "value": value} for each, value in zip(results, opened, strict=True)])
 
 
+def _results(document: Document) -> Sequence[Document] | None:
+    """The results of other steps that are among its arguments; None of a job that takes none."""
+    flow = document.get("flow")
+    return flow["results"] if flow is not None and "takes" in flow else document.get("step_results")
+
+
 def _without_results(document: Document, error: InvalidArguments) -> InvalidArguments:
     """The same, and which of the steps whose results it takes have none."""
-    missing = [each["step"] for each in (document.get("flow") or {}).get("results", ()) if each.get("value") is None]
+    missing = [each["step"] for each in _results(document) or () if each.get("value") is None]
     if not missing:
         return error
     steps = ", ".join(str(step) for step in missing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from recruiter.domain.flow import FlowStep
@@ -36,7 +37,15 @@ def job_anew(store: Store, id: JobId, now: datetime, at: datetime | None, *, aga
         )
     if ended.flow is not None and not ended.done and ended.recovered_as is not None:
         raise _recovered_before(store, ended, ended.flow)
-    return anew(ended, now, at or now)
+    return _anew(store, ended, now, at or now)
+
+
+def _anew(store: Store, ended: ArchivedJob, now: datetime, at: datetime) -> Job:
+    """A step that succeeded is repeated outside of its flow, where no leader gives it the results that it takes."""
+    job, place = anew(ended, now, at), ended.flow
+    if place is None or not place.takes or not ended.done:
+        return job
+    return replace(job, step_results=tuple(store.flow_steps.results(place.flow, place.takes)))
 
 
 def _recovered_before(store: Store, ended: ArchivedJob, place: FlowStep) -> InvalidFlow:
@@ -73,7 +82,7 @@ def _recover_batch(
     at: datetime | None,
 ) -> int:
     ended = store.archived.get_some(ids, conditions)
-    repeated = {job.id: encode_job(anew(job, now, at or now)) for job in ended if job.task}
+    repeated = {job.id: encode_job(_anew(store, job, now, at or now)) for job in ended if job.task}
     return store.transactions.recover(repeated, again=bool(filter.recovered)) if repeated else 0
 
 

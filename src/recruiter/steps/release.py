@@ -364,7 +364,7 @@ class _Look:
 
     def _release(self, writes: _Writes, some: Candidates, place: FlowStep, session: InTransaction) -> None:
         try:
-            fields = released_fields(some.job, place, self._now)
+            fields = released_fields(some, place, self._now)
         except (TypeError, ValueError, OverflowError, KeyError, InvalidJob) as error:
             reason = f"its document cannot be a job ({type(error).__name__}); somebody wrote it by hand"
             self._malformed(writes, some, reason, session)
@@ -503,10 +503,11 @@ class _Writes:
         self.reasons[id] = reason
 
 
-def released_fields(document: Document, place: FlowStep, now: datetime) -> Document:
-    """What changes on a step that nothing holds back any more: it is an ordinary job from now on. One that has run
-    before, without that, has been told since when it starts again."""
-    if any(document.get(name) for name in _AFTER_A_RUN):
+def released_fields(some: Candidates, place: FlowStep, now: datetime) -> Document:
+    """What changes on steps that nothing holds back any more: they are ordinary jobs from now on. Those that had been
+    released before their flow was paused may run, or have run, and keep their time."""
+    document = some.job
+    if some.released:
         return {"lane": lane_of(document)}
     delay = timedelta(seconds=place.delay or 0)
     due = max(after(now, delay), document["scheduled_at"])
@@ -518,7 +519,6 @@ def released_fields(document: Document, place: FlowStep, now: datetime) -> Docum
     return fields
 
 
-_AFTER_A_RUN = ("attempts", "snoozes")
 _UNCHANGED = ("group", "worker_deaths", "priority")
 
 

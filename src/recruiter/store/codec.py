@@ -427,7 +427,7 @@ def remember(document: Document, execution: Execution) -> Document:
     return fields
 
 
-_ONLY_BLOCKED = frozenset(("results", "held"))
+_ONLY_BLOCKED = frozenset(("results", "held", "released"))
 
 
 def archived_document(document: Document, why: str, at: datetime, fields: Document) -> Document:

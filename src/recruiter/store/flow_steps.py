@@ -41,12 +41,12 @@ _FAILED_FOR_OTHERS: Document = {"done": False, "why": Why.DEPENDENCY_FAILED.valu
 _ENDED: Document = {"done": {"$in": [True, False]}}
 
 
-_OF_FLOW = ("id", "on", "after", "any", "takes", "delay")
+_OF_FLOW = ("id", "on", "after", "any", "takes", "delay", "released")
 _OF_JOB = (
     *("task", "group", "key", "worker_deaths", "proc", "mem", "resources", "scheduled_at", "postponed", "expires_in"),
-    *("priority", "attempts", "snoozes"),
+    "priority",
 )
-"""What says where and when a step runs that is released, and whether it has run before."""
+"""What says where and when a step runs that is released."""
 _IN_COMMON = [*(f"$flow.{name}" for name in (*_OF_FLOW, "held")), *(f"${name}" for name in _OF_JOB)]
 """An array takes MongoDB less time than a document."""
 
@@ -109,6 +109,8 @@ class Candidates:
     """They are in the archive, because a dependency failed."""
     whole: bool = True
     """Whether `place.after` is all that they wait for, or only the last of it."""
+    released: bool = False
+    """They had been released when their flow was paused: their time is theirs, and no delay begins again."""
 
     def without(self, ids: Set[JobId]) -> Candidates | None:
         """All but these; None if none is left."""
@@ -323,11 +325,11 @@ class FlowSteps:
     def release(self, released: Sequence[Free], holds: int, session: ClientSession | None = None) -> int:
         """Gives these blocked steps their new fields: one write for all that get the same; returns how many there were.
         Those that have been held since then, because their flow was paused, are left as they are (`holds` is how often
-        it had been paused). Their time can only become later: one of them may run, and be put off meanwhile."""
+        it had been paused)."""
         here = {"lane": BLOCKED_LANE, "flow.held": {"$not": {"$gt": holds}}}
         # With the hint the server need not choose an index again for each of them.
         writes = [
-            UpdateMany({"_id": {"$in": list(each.ids)}, **here, **each.where}, _releasing(each.fields), hint="_id_")
+            UpdateMany({"_id": {"$in": list(each.ids)}, **here, **each.where}, {"$set": each.fields}, hint="_id_")
             for each in released
         ]
         return self._scheduled.bulk_write(writes, ordered=False, session=session).matched_count if writes else 0
@@ -342,10 +344,12 @@ class FlowSteps:
     @store_call
     def hold(self, flow: ObjectId, holds: int, paused: Cancellation) -> int:
         """Takes the waiting steps of a paused flow out of their lanes, and writes on all that have not ended that they
-        are held: a leader that decided before it, and was frozen since, cannot release them. Returns how many."""
+        are held: a leader that decided before it, and was frozen since, cannot release them. On those that were in
+        their lanes it also writes that they had been released. Returns how many."""
         not_held = {"flow.held": {"$not": {"$gte": holds}}}
         query = {"flow.id": flow, "lane": {"$gt": "", "$ne": CANCELLED_LANE}, **not_held}
-        fields: Document = {"lane": BLOCKED_LANE, "flow.held": holds}
+        released = {"$cond": [{"$ne": ["$lane", BLOCKED_LANE]}, True, "$flow.released"]}
+        fields: Document = {"lane": BLOCKED_LANE, "flow.held": holds, "flow.released": released}
         if paused.at is not None:
             entry = history_entry(Happened.FLOW_PAUSED, paused.at, paused.by, paused.reason)
             fields["history"] = appended({"$literal": entry})
@@ -435,7 +439,7 @@ def _candidates(
     if place is None:
         return None
     known_ids, known_steps = zip(*named, strict=True)
-    return Candidates(known_ids, known_steps, place, job, size, ended, whole)
+    return Candidates(known_ids, known_steps, place, job, size, ended, whole, flow.get("released") is True)
 
 
 def _to_cancel(flow: ObjectId) -> Document:
@@ -448,12 +452,6 @@ def _count_by(
     pipeline: list[Document] = [{"$match": match}, {"$group": {"_id": f"${field}", "steps": {"$sum": 1}}}]
     found = collection.aggregate(pipeline, hint=index, session=session)
     return Counter({str(row["_id"]): row["steps"] for row in found})
-
-
-def _releasing(fields: Document) -> Document:
-    later = {name: value for name, value in fields.items() if name == "scheduled_at"}
-    update: Document = {"$set": {name: value for name, value in fields.items() if name not in later}}
-    return {**update, "$max": later} if later else update
 
 
 def _queries(marker: Marker) -> Iterator[tuple[Document, str, str]]:

@@ -507,6 +507,8 @@ JOB_FIELDS: tuple[JobField, ...] = (
              use=_U.WAITING | _U.SUMMARY | _U.PLANNED | _U.HISTORY),
     JobField("flow", "flow", lambda document, _: flow_from(document), None, flow_document,
              use=_U.PROTOCOL | _U.OWN | _U.SMALL),
+    JobField("step_results", "step_results", lambda document, name: tuple(_documents(document[name])), None, list,
+             use=_U.PROTOCOL | _U.OWN),
     JobField("postponed", use=_U.WAITING | _U.OWN | _U.PLANNED),
     JobField("debounced", "debounced", field.truth, False,
              use=_U.PROTOCOL | _U.OWN | _U.WAITING | _U.HISTORY),
