@@ -379,6 +379,12 @@ class FlowSteps:
         ]
 
     @store_call
+    def any_cancelled(self, held: Iterable[JobId]) -> bool:
+        """Whether the leader has still to archive a cancelled step; held steps are left to their workers."""
+        query = {"lane": CANCELLED_LANE, "flow": {"$exists": True}, "_id": {"$nin": list(held)}}
+        return self._scheduled.find_one(query, {"_id": 1}, hint=scheduled.DUE) is not None
+
+    @store_call
     def any_waits(self, flows: Sequence[ObjectId], tasks: Iterable[str]) -> bool:
         """Whether a step of these flows and tasks waits for others, or was archived because one of them failed."""
         query = {"flow.id": {"$in": list(flows)}, "task": {"$in": list(tasks)}}

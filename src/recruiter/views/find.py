@@ -85,7 +85,9 @@ def anything_to_do(store: Store, worker: str, tasks: Collection[str], now: datet
     meanwhile, and a due job that is given to this worker meanwhile is its own then. To be asked while this worker
     settles nothing: a job that it lets go of meanwhile, to be tried again, would be missed.
     """
-    if store.scheduled.to_adopt(tasks, now) or _waits_for_leader(store, tasks):
+    if store.scheduled.to_adopt(tasks, now) or store.flow_steps.any_cancelled(store.roster.held()):
+        return True
+    if _waits_for_leader(store, tasks):
         return True
     held = store.roster.held()
     lanes = [lane for lane in store.scheduled.lanes() if lane not in ASIDE and group_and_task(lane)[1] in tasks]
