@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -32,9 +32,16 @@ from tests.blackbox.conftest import Written
 from tests.cli_here import here
 from tests.conftest import Starter, eventually
 
-ShellCommand.enable("false")
 url, body = "https://example.org", "hello world"
 sent: list[str] = []
+
+
+@pytest.fixture(autouse=True)
+def commands() -> Iterator[None]:
+    """The seed's examples run the program `false`."""
+    ShellCommand.enable("false")
+    yield
+    ShellCommand.disable()
 
 
 @dataclass

@@ -92,7 +92,7 @@ class ChaosRun:
         )
         stopping = ["the run was broken off"]
         try:
-            self._wait(lambda: client[DATABASE].archived.find_one({}) is not None, 60)
+            self._wait(lambda: client[DATABASE].recruiter.archived.find_one({}) is not None, 60)
             faults.run(self._seconds, self._pause, self._database_pause)
             self._quiet(fleet, recruiter)
             if self._beside:
@@ -121,7 +121,7 @@ class ChaosRun:
     def _until_retired(self, fleet: Fleet, deadline: float) -> None:
         """A worker that was killed is retired a while after its last heartbeat, also if it held nothing any more."""
         assert self._client is not None
-        roster = self._client[DATABASE].roster
+        roster = self._client[DATABASE].recruiter.roster
         while time.monotonic() < deadline:
             if set(roster.distinct("pid")) <= {member.pid for member in fleet.members}:
                 return
@@ -130,7 +130,7 @@ class ChaosRun:
 
     def _until_ended(self, fleet: Fleet, which: dict[str, Any], deadline: float) -> None:
         assert self._client is not None
-        while time.monotonic() < deadline and self._client[DATABASE].scheduled.find_one(which) is not None:
+        while time.monotonic() < deadline and self._client[DATABASE].recruiter.scheduled.find_one(which) is not None:
             fleet.keep()
             time.sleep(0.2)
 
@@ -190,7 +190,7 @@ class ChaosRun:
     def _leader_pid(self) -> int | None:
         with suppress(PyMongoError):
             assert self._client is not None
-            lease = self._client[DATABASE].leases.find_one({}, max_time_ms=500)
+            lease = self._client[DATABASE].recruiter.leases.find_one({}, max_time_ms=500)
             return lease.get("pid") if lease else None
         return None
 

@@ -552,14 +552,6 @@ MUTANTS = (
         "tests/steps/test_flow_rules.py::test_a_story_ends_well",
     ),
     Mutant(
-        "time_overwritten",
-        "the release of a step that runs does not bring forward the time of its next attempt",
-        "store/flow_steps.py",
-        'name == "scheduled_at"}',
-        'name == "nothing"}',
-        "tests/steps/test_flow_rules.py::test_a_story_ends_well",
-    ),
-    Mutant(
         "wide_steps_unfound",
         "a step that waits for more than twenty is looked at when one of these has failed",
         "store/flow_steps.py",
