@@ -47,9 +47,8 @@ class SystemClock:
         self._began = time.time() - _steady()
 
     def now(self) -> datetime:
-        """The time, aware, in UTC, in whole milliseconds: a time is the same before and after MongoDB has stored it."""
-        precise = self.host_time() + self.offset
-        return precise.replace(microsecond=precise.microsecond // 1000 * 1000)
+        """The time, aware, in UTC."""
+        return self.host_time() + self.offset
 
     def host_time(self) -> datetime:
         """The time of this host, whatever the server's clock shows."""

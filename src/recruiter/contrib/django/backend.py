@@ -10,6 +10,7 @@ import inspect
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from datetime import datetime
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -223,7 +224,7 @@ class RecruiterBackend(BaseTaskBackend):  # type: ignore[misc]
 
     def _send(self, job: Job, result: Any) -> None:
         self.recruiter.send(job)
-        object.__setattr__(result, "enqueued_at", job.created_at)
+        object.__setattr__(result, "enqueued_at", _as_stored(job.created_at))
         task_enqueued.send(type(self), task_result=result)
 
 
@@ -343,7 +344,7 @@ def _result(job: Job, task: Any, status: Any, executions: list[Execution]) -> An
         task=_as_enqueued(job, task),
         id=str(job.id),
         status=status,
-        enqueued_at=job.created_at,
+        enqueued_at=_as_stored(job.created_at),
         started_at=begun[0] if begun else None,
         last_attempted_at=begun[-1] if begun else None,
         finished_at=job.archived_at,
@@ -356,6 +357,11 @@ def _result(job: Job, task: Any, status: Any, executions: list[Execution]) -> An
     if status == TaskResultStatus.SUCCESSFUL:
         object.__setattr__(result, "_return_value", decode_result(job.result, Any))
     return result
+
+
+def _as_stored(time: datetime) -> datetime:
+    """MongoDB keeps milliseconds: the time is the same before and after storing."""
+    return time.replace(microsecond=time.microsecond // 1000 * 1000)
 
 
 def _as_enqueued(job: Job, task: Any) -> Any:
