@@ -38,6 +38,9 @@ PATIENCE = 60.0
 settings.register_profile("recruiter", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("recruiter")
 
+# The signal that interrupts jobs; one that comes late must not end the process.
+signal.signal(signal.SIGALRM, signal.SIG_IGN)
+
 close_at_once()
 gc.disable()  # until everything is collected
 
