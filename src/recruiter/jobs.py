@@ -17,7 +17,7 @@ from recruiter.steps.cancel import cancel_some, without_new_jobs
 from recruiter.steps.change import change_some, to_now, to_priority, to_time
 from recruiter.steps.clean import remove_some
 from recruiter.steps.recover import checked_moment, recover_some
-from recruiter.store.changes import Change
+from recruiter.store.changes import JobChange
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
 from recruiter.store.fields import check_id
@@ -202,7 +202,7 @@ class Jobs:
 
     areprioritise = async_face(reprioritise)
 
-    def _change(self, wanted: JobFilter, change: Change, progress: Progress | None) -> int:
+    def _change(self, wanted: JobFilter, change: JobChange, progress: Progress | None) -> int:
         """Changes all of them. A job that has been changed may come again on a later page: it is left out there."""
         store = self._store()
         once = [change.not_applied]

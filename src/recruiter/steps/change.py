@@ -11,13 +11,15 @@ from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE, check_priority,
 from recruiter.domain.retry.decision import after
 from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidJob, JobNotFound, JobNotWaiting, RecruiterError
-from recruiter.store.changes import Change, rescheduled
+from recruiter.store.changes import JobChange, rescheduled
 from recruiter.store.database import Store
 from recruiter.store.job_fields import may_expire, waiting_for
 from recruiter.store.search import matching
 
 
-def to_time(now: datetime, at: datetime | None, in_: DurationLike | None, by: str | None, reason: str | None) -> Change:
+def to_time(
+    now: datetime, at: datetime | None, in_: DurationLike | None, by: str | None, reason: str | None
+) -> JobChange:
     """The change to a time, or to a delay from now. Raises InvalidJob, InvalidDuration."""
     if (at is None) == (in_ is None):
         raise InvalidJob("reschedule needs either a time (at=…) or a delay (in_=…)")
@@ -28,17 +30,17 @@ def to_time(now: datetime, at: datetime | None, in_: DurationLike | None, by: st
     return rescheduled(at, now, by, reason)
 
 
-def to_now(now: datetime, by: str | None, reason: str | None) -> Change:
+def to_now(now: datetime, by: str | None, reason: str | None) -> JobChange:
     """The change that makes postponed jobs due."""
-    return Change(Happened.RUN_NOW, now, now, by, reason)
+    return JobChange(Happened.RUN_NOW, now, now, by, reason)
 
 
-def to_priority(now: datetime, priority: int | float, by: str | None, reason: str | None) -> Change:
+def to_priority(now: datetime, priority: int | float, by: str | None, reason: str | None) -> JobChange:
     """Raises InvalidJob."""
-    return Change(Happened.REPRIORITISED, check_priority(priority), now, by, reason)
+    return JobChange(Happened.REPRIORITISED, check_priority(priority), now, by, reason)
 
 
-def change_one(store: Store, id: JobId, change: Change) -> None:
+def change_one(store: Store, id: JobId, change: JobChange) -> None:
     """Changes a job. Raises JobNotFound when it has ended or never was, and JobNotWaiting when it cannot be changed."""
     if not store.changes.apply(change, [id]):
         refusal = _refusal(store, id, change)
@@ -46,14 +48,14 @@ def change_one(store: Store, id: JobId, change: Change) -> None:
             raise refusal
 
 
-def change_some(store: Store, filter: JobFilter, ids: Sequence[JobId], change: Change) -> int:
+def change_some(store: Store, filter: JobFilter, ids: Sequence[JobId], change: JobChange) -> int:
     """The same for jobs that a filter has found, if they are still such; returns how many. Jobs that cannot be changed
     stay unchanged."""
     fields = matching.residual(matching.of_waiting(filter, change.at), "worker", "slow")
     return store.changes.apply(change, ids, [*fields, *matching.due_between(filter, change.at)])
 
 
-def _refusal(store: Store, id: JobId, change: Change) -> RecruiterError | None:
+def _refusal(store: Store, id: JobId, change: JobChange) -> RecruiterError | None:
     """Why nothing was changed; None if there was nothing to change."""
     job, hold = f"job {id_told(id)}", store.roster.holder(id)
     document = store.scheduled.document(id)

@@ -36,7 +36,7 @@ _LONGEST_EXPIRY_SECONDS = 1e11
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class JobChange:
     """A change to waiting jobs, by one call of a person."""
 
     what: Happened
@@ -94,7 +94,7 @@ class Changes:
         self._roster = roster
 
     @store_call
-    def apply(self, change: Change, ids: Sequence[JobId], conditions: Sequence[Document] = ()) -> int:
+    def apply(self, change: JobChange, ids: Sequence[JobId], conditions: Sequence[Document] = ()) -> int:
         """Changes the jobs that no worker holds and that fulfil the conditions; returns how many."""
         held = self._roster.held()
         free = [id for id in ids if id not in held]
@@ -104,7 +104,7 @@ class Changes:
         changed: int = update(query, change.update).modified_count
         return self._confirmed(change, free) if changed and change.postpones else changed
 
-    def _confirmed(self, change: Change, ids: Sequence[JobId]) -> int:
+    def _confirmed(self, change: JobChange, ids: Sequence[JobId]) -> int:
         """Undoes the change of jobs that a worker holds, and returns the number of the others."""
         held = self._roster.held()
         if taken := [id for id in ids if id in held]:
@@ -121,9 +121,9 @@ def _last_time(name: str) -> Document:
     return {"$let": {"vars": {"last": last}, "in": f"$$last.{name}"}}
 
 
-def rescheduled(to: datetime, now: datetime, by: str | None, reason: str | None) -> Change:
+def rescheduled(to: datetime, now: datetime, by: str | None, reason: str | None) -> JobChange:
     """The change to another time."""
-    return Change(Happened.RESCHEDULED, not_before(to), now, by, reason)
+    return JobChange(Happened.RESCHEDULED, not_before(to), now, by, reason)
 
 
 def _times(to: Any, now: datetime) -> Document:
