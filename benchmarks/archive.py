@@ -133,7 +133,7 @@ def a_job(chance: random.Random, at: datetime) -> Job:
     )
 
 
-def ended_jobs(number: int) -> Iterator[bytes]:
+def ended_jobs(number: int) -> Iterator[outcomes.ToArchive]:
     """Over five days, in the order in which they ended, as they would be."""
     chance = random.Random(1)
     for place in range(number):
@@ -152,7 +152,7 @@ def ended_jobs(number: int) -> Iterator[bytes]:
         document["attempts"] = chance.randrange(6)
         failure = Execution(started, end, worker, exception=chance.choice(ERRORS), message="refused", trace=TRACE)
         outcome = outcomes.failed(document, failure, end, Archive(why))
-        assert isinstance(outcome, bytes)
+        assert isinstance(outcome, outcomes.ToArchive)
         yield outcome
 
 
@@ -167,28 +167,32 @@ def waiting_jobs(number: int) -> Iterator[bytes]:
 
 def fill(store: Store, ended: int, waiting: int) -> None:
     """Raw, and the indexes afterwards: that is quicker."""
-    for name, documents in (("archived", ended_jobs(ended)), ("scheduled", waiting_jobs(waiting))):
-        collection = store.database.get_collection(store.name_of(name), write_concern=WriteConcern(1))
-        while batch := list(islice(documents, BATCH)):
-            collection.insert_many([RawBSONDocument(raw) for raw in batch], ordered=False)
-            if name == "archived":
-                count(store, batch)
+    archived, scheduled = (
+        store.database.get_collection(store.name_of(name), write_concern=WriteConcern(1))
+        for name in ("archived", "scheduled")
+    )
+    endings, waiters = ended_jobs(ended), waiting_jobs(waiting)
+    while batch := list(islice(endings, BATCH)):
+        archived.insert_many([RawBSONDocument(outcome.document) for outcome in batch], ordered=False)
+        count(store, batch)
+    while documents := list(islice(waiters, BATCH)):
+        scheduled.insert_many([RawBSONDocument(raw) for raw in documents], ordered=False)
     store.prepare()
     while store.transactions.fold_statistics(NOW):  # as the leader does
         pass
     on_the_roster(store)
 
 
-def count(store: Store, batch: list[bytes]) -> None:
+def count(store: Store, batch: list[outcomes.ToArchive]) -> None:
     """As settling them would have done."""
-    writer = uuid4()
+    writer, ends = uuid4(), [outcome.end for outcome in batch]
     with store.client.start_session() as session:
-        session.with_transaction(lambda session: store.statistics.count(batch, (), writer, session))
+        session.with_transaction(lambda session: store.statistics.count(ends, (), writer, session))
 
 
 def on_the_roster(store: Store) -> None:
     """Two workers that hold 100 jobs each, and run 20 of them."""
-    due = store.scheduled.due(store.scheduled.lanes()[:50], NOW, 200, set())
+    due = store.due_jobs.due(store.due_jobs.lanes()[:50], NOW, 200, set())
     for place in range(2):
         held = due[place::2]
         running = [{"job": id, "task": "task1", "since": NOW - timedelta(seconds=len(held))} for id in held[:20]]

@@ -1,8 +1,9 @@
-"""What a no-op job costs: CPU time by process, bytes and commands; beside the bare protocol, in the same run.
+"""What a job costs: CPU time by process, bytes and commands.
 
-    python benchmarks/budget.py [--jobs N] [--times N] [--json FILE]
+    python benchmarks/budget.py [--kind noop|cpu:1|cpu:10|cpu:100|io:20] [--jobs N] [--times N] [--json FILE]
 
-One worker with two children drains no-op jobs; then `prototype.py` does, on the same private MongoDB. Both take turns.
+One worker with two children drains jobs that do nothing, use N milliseconds of CPU (`cpu:N`) or wait N milliseconds
+(`io:N`, 50 coroutines in each child). With no-ops, `prototype.py`, the bare protocol, takes turns on the same MongoDB.
 All figures are of the steady state: from the moment when a tenth of the jobs has ended until nine tenths have, so that
 nothing of the start is counted. CPU time per job is steadier than a rate on a shared machine, and a ratio inside one
 run is steadier than both.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import time
 from collections import Counter
@@ -21,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import noop
+
+import kinds  # isort: skip; `noop` puts its folder on the path
 import psutil
 from drain import Processes
 from prototype import Prototype
@@ -32,6 +36,7 @@ from recruiter.store.database import Store
 OURS = frozenset({"count", "serverStatus", "hello", "isMaster", "ping", "collStats"})
 """Commands of this benchmark itself, and the driver's own."""
 LOOK_EVERY = 0.05
+JOBS = {"noop": 100_000, "cpu:1": 10_000, "cpu:10": 2_000, "cpu:100": 200, "io:20": 30_000}
 
 Figures = dict[str, float]
 Families = Mapping[str, list[psutil.Process]]
@@ -72,14 +77,18 @@ def steady(database: Database[Any], jobs: int, families: Callable[[], Families],
     for name in members:
         figures[f"CPU µs per job, {name}"] = (last.cpu[name] - first.cpu[name]) / done * 1e6
     figures["CPU µs per job, together"] = sum(value for name, value in figures.items() if name.startswith("CPU"))
+    name, seconds = kinds.kind()
+    if name == "cpu":
+        figures["CPU µs per job, overhead"] = figures["CPU µs per job, together"] - seconds * 1e6
     used = sum(last.cpu.values()) - sum(first.cpu.values())
     figures["cores in use"] = used / (last.at - first.at)
     figures["bytes per job, to MongoDB"] = (last.received - first.received) / done
     figures["bytes per job, from MongoDB"] = (last.sent - first.sent) / done
     ran = last.commands - first.commands
-    kinds = {name: count / done * 1000 for name, count in ran.items() if name not in OURS}
-    figures["commands per 1,000 jobs"] = sum(kinds.values())
-    return figures | {f"commands per 1,000 jobs, {name}": count for name, count in kinds.items() if count >= 0.1}
+    by_name = {name: count / done * 1000 for name, count in ran.items() if name not in OURS}
+    figures["commands per 1,000 jobs"] = sum(by_name.values())
+    figures["commands per second"] = figures["commands per 1,000 jobs"] / 1000 * figures["drain /s"]
+    return figures | {f"commands per 1,000 jobs, {name}": count for name, count in by_name.items() if count >= 0.1}
 
 
 def _wait(database: Database[Any], done: int) -> None:
@@ -101,12 +110,14 @@ def of_the_product(
     recruiter.point_at(target)
     store = recruiter.store
     store.prepare()
-    noop.noop.enqueue_many([(number, "x") for number in range(jobs)])
+    task = noop.of_kind_async if kinds.waits() else noop.of_kind
+    task.enqueue_many([(number, "x") for number in range(jobs)])
     around(store)
     before, others = store.archived.collection.estimated_document_count(), len(store.roster.read())
     processes = started_by(target)
     try:
-        processes.start("worker", "--processes", str(children))
+        slots = ["--concurrency", str(kinds.SLOTS_PER_PROCESS)] if kinds.waits() else []
+        processes.start("worker", "--processes", str(children), *slots)
         while len(store.roster.read()) == others:
             time.sleep(0.01)
         processes.start("recruiter")
@@ -144,7 +155,7 @@ def show(product: list[Figures], prototype: list[Figures]) -> None:
     print(f"{'measure':46} {'product':>10} {'prototype':>10} {'ratio':>7}   runs of the product")
     for name in names:
         ours = [figures.get(name, 0.0) for figures in product]
-        theirs = [figures.get(name, 0.0) for figures in prototype]
+        theirs = [figures.get(name, 0.0) for figures in prototype] or [0.0] * len(ours)
         ratios = [a / b for a, b in zip(ours, theirs, strict=True) if b]
         ratio = f"{statistics.median(ratios):7.2f}" if ratios else f"{'–':>7}"
         runs = ", ".join(f"{value:,.1f}" for value in ours)
@@ -153,18 +164,22 @@ def show(product: list[Figures], prototype: list[Figures]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=100_000)
+    parser.add_argument("--kind", default="noop", help="noop, cpu:N or io:N, in milliseconds")
+    parser.add_argument("--jobs", type=int, help="by default enough for some seconds")
     parser.add_argument("--children", type=int, default=2)
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    os.environ[kinds.KIND] = options.kind
+    jobs = options.jobs or JOBS.get(options.kind, 1_000)
     product: list[Figures] = []
     prototype: list[Figures] = []
     with EmbeddedServer() as server:
         mongod = server.pid or 0
         for _ in range(options.times):
-            product.append(of_the_product(server.uri, mongod, options.jobs, options.children))
-            prototype.append(of_the_prototype(server.uri, mongod, options.jobs))
+            product.append(of_the_product(server.uri, mongod, jobs, options.children))
+            if options.kind == "noop":
+                prototype.append(of_the_prototype(server.uri, mongod, jobs))
     show(product, prototype)
     if options.json:
         options.json.write_text(json.dumps({"product": product, "prototype": prototype}, indent=2))

@@ -19,6 +19,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -26,10 +27,13 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from recruiter import Recruiter, RetryForever, current_job
-from recruiter.embedded import EmbeddedReplicaSet
 from recruiter.errors import StoreError
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.replica_set import EmbeddedReplicaSet
 
 COUNTERS = 20
 DEAD_AFTER = 3.0

@@ -68,7 +68,7 @@ def archived(size: int) -> Around:
     def around(store: Store) -> None:
         now = store.clock.now()
         ended = outcomes.succeeded(job_document(_job()), Execution(now, now, "somebody"), now, None)
-        fill(store, "archived", decode(ended), size)
+        fill(store, "archived", decode(ended.document), size)
 
     return around
 

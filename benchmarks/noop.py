@@ -1,10 +1,16 @@
-"""The application of the benchmarks: a job that does nothing, with two small arguments, one that works for a while, one
-that notes how long it took to start, and one that does not end."""
+"""The application of the benchmarks: jobs that do nothing, compute or wait, with two small arguments; a job that notes
+how long it took to start, and a job that does not end."""
 
 import os
+import sys
 import time
+from pathlib import Path
 
 from recruiter import Recruiter
+
+sys.path.insert(0, str(Path(__file__).parent / "peers"))
+
+import kinds
 
 STARTS = "BENCHMARK_STARTS"
 """The variable that names the file for starts."""
@@ -19,11 +25,22 @@ def noop(number: int, text: str) -> None:
 
 @recruiter.task
 def work(number: int, milliseconds: float) -> None:
-    """Keeps a processor busy for so long."""
+    """Keeps a processor busy for this long."""
     del number
-    until = time.thread_time() + milliseconds / 1000
-    while time.thread_time() < until:
-        pass
+    kinds.compute(milliseconds / 1000)
+
+
+@recruiter.task
+def of_kind(number: int, text: str) -> None:
+    """What `PEERS_KIND` says; a job that waits takes a thread."""
+    del number, text
+    kinds.run()
+
+
+@recruiter.task
+async def of_kind_async(number: int, text: str) -> None:
+    del number, text
+    await kinds.arun()
 
 
 @recruiter.task

@@ -1,14 +1,16 @@
 """How Recruiter compares with queues on Redis, measured beside it in the same run.
 
-    python benchmarks/peers.py [--jobs N] [--runs N] [--json FILE] [--only NAME ...] [--parts enqueue drain latency]
+    python benchmarks/peers.py [--kind noop|cpu:1|cpu:10|cpu:100|io:20] [--jobs N] [--runs N] [--json FILE]
+                               [--only NAME ...] [--parts enqueue drain latency]
 
-The job does nothing and has two small arguments; every system has two processes that run jobs. In each run the systems
-take turns at each measure, so that what else the machine does hits all alike; ratios are those of one run. Recruiter
-has its default guarantees: every write majority and journaled, every finished job kept. Starts a private MongoDB and a
-private Redis. What each peer is set to, and why that is fair, is in its file in `benchmarks/peers/`.
+The job does nothing, uses N milliseconds of CPU time (`cpu:N`), or waits N milliseconds (`io:N`). Every system has two
+processes that run jobs; for jobs that wait, 50 threads or coroutines in each. In each run the systems take turns at
+each measure, so that other load on the machine hits all alike; ratios are those of one run. Recruiter has its default
+guarantees: every write majority and journaled, every finished job kept. Starts a private MongoDB and a private Redis.
+The settings of each peer, with the reasons, are in its file in `benchmarks/peers/`.
 
-It is not the same work: a peer's job counts when it begins, ours when it is in the archive. Redis has its own defaults:
-a snapshot now and then, and nothing on disk for what came after it.
+It is not the same work: a peer's job counts when its code has ended, ours when it is in the archive. Redis has its own
+defaults: a snapshot now and then, and nothing on disk for what came after it.
 """
 
 from __future__ import annotations
@@ -33,8 +35,9 @@ from typing import Protocol, Self, cast
 
 import noop
 import psutil
-from drain import measure_drain, measure_latency
+from drain import Processes, measure_latency
 
+from recruiter import Task
 from recruiter.embedded import EmbeddedServer
 from recruiter.embedded.process import MongodProcess
 from recruiter.embedded.server import listens
@@ -42,12 +45,16 @@ from recruiter.embedded.server import listens
 APPS = Path(__file__).parent / "peers"
 sys.path.insert(0, str(APPS))
 
+import kinds  # noqa: E402
 from stamps import make_stamps  # noqa: E402
 
 PEERS = ("taskiq", "dramatiq", "rq", "celery", "huey")
 ONE, BULK, DRAIN, P50, P99 = "enqueue /s", "bulk enqueue /s", "drain /s", "start latency p50 ms", "p99 ms"
+MEMORY = "PSS MB"
 PARTS = ("enqueue", "drain", "latency")
-MEASURES = (ONE, BULK, DRAIN, P50, P99)
+MEASURES = (ONE, BULK, DRAIN, MEMORY, P50, P99)
+JOBS = {"noop": 20_000, "cpu:1": 6_000, "cpu:10": 1_000, "cpu:100": 120, "io:20": 20_000}
+"""Jobs to drain, so that each takes some seconds."""
 SAMPLE = 2_000
 LATENCIES = 100
 PATIENCE = 60.0
@@ -78,22 +85,48 @@ class System(Protocol):
 
 
 class Ours:
-    name = "recruiter"
+    """Recruiter, with tasks that are coroutines or functions."""
 
-    def __init__(self, server: EmbeddedServer) -> None:
+    def __init__(self, server: EmbeddedServer, name: str = "recruiter", task: Task[..., None] = noop.of_kind) -> None:
+        self.name = name
+        self._task = task
         self._target = server.uri.replace("/?", "/bench?")
-        self._mongod = server.pid or 0
         noop.recruiter.point_at(self._target)
-        noop.recruiter.store.prepare()
+        noop.recruiter.prepare()
 
     def measure_enqueue(self) -> Figures:
-        figure = _rate(SAMPLE, _one_by_one, range(SAMPLE))
+        figure = _rate(SAMPLE, self._one_by_one, range(SAMPLE))
         noop.recruiter.store.scheduled.collection.delete_many({})
         return {ONE: figure}
 
+    def _one_by_one(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._task.enqueue(number, "x")
+
     def measure_drain(self, jobs: int) -> Figures:
-        figures = measure_drain(noop.recruiter, self._target, jobs, 2, self._mongod)
-        return {BULK: figures[BULK], DRAIN: figures[DRAIN]}
+        """From the first job in the archive to the last."""
+        archived = noop.recruiter.store.archived.collection
+        archived.delete_many({})
+        bulk = _rate(jobs, lambda numbers: self._task.enqueue_many([(n, "x") for n in numbers]), range(jobs))
+        slots = ["--concurrency", str(kinds.SLOTS_PER_PROCESS)] if kinds.waits() else []
+        processes = Processes(self._target)
+        try:
+            processes.start("worker", "--processes", "2", *slots)
+            while not noop.recruiter.store.roster.read():
+                time.sleep(0.01)
+            processes.start("recruiter")
+            done, first, first_count, memory = 0, 0.0, 0, 0.0
+            while done < jobs:
+                time.sleep(0.01)
+                done = archived.estimated_document_count()
+                if done and not first:
+                    first, first_count = time.perf_counter(), done
+                if done >= jobs // 2 and not memory:
+                    memory = _pss([processes.members["worker"].pid])
+            elapsed = time.perf_counter() - first
+        finally:
+            processes.stop()
+        return {BULK: bulk, DRAIN: (jobs - first_count) / elapsed, MEMORY: memory}
 
     def measure_latency(self) -> Figures:
         figures = measure_latency(self._target, LATENCIES)
@@ -102,11 +135,11 @@ class Ours:
 
 
 class Peer:
-    def __init__(self, name: str, app: App, redis: Redis, began: memoryview[float]) -> None:
+    def __init__(self, name: str, app: App, redis: Redis, ended: memoryview[float]) -> None:
         self.name = name
         self._app = app
         self._redis = redis
-        self._began = began
+        self._ended = ended
         self._fill: Callable[[Iterable[int]], None] = getattr(app, "enqueue_many", app.enqueue)
 
     def measure_enqueue(self) -> Figures:
@@ -117,10 +150,12 @@ class Peer:
         self._clear()
         filled = _rate(jobs, self._fill, range(jobs))
         with Workers(self._app.WORKERS, self._redis.folder / "workers.log") as workers:
+            self._await(jobs // 2, workers)
+            memory = _pss(workers.pids)
             for number in range(jobs):
                 self._await(number, workers)
-        times = sorted(self._began[:jobs])
-        drained = {DRAIN: (jobs - 1) / (times[-1] - times[0])}
+        times = sorted(self._ended[:jobs])
+        drained = {DRAIN: (jobs - 1) / (times[-1] - times[0]), MEMORY: memory}
         return drained if self._fill == self._app.enqueue else {BULK: filled, **drained}
 
     def measure_latency(self) -> Figures:
@@ -136,17 +171,17 @@ class Peer:
                 called = time.time()
                 self._app.enqueue([number])
                 self._await(number, workers)
-                latencies.append((self._began[number] - called) * 1000)
+                latencies.append((self._ended[number] - called) * 1000)
         latencies.sort()
         return {P50: statistics.median(latencies), P99: latencies[int(len(latencies) * 0.99) - 1]}
 
     def _clear(self) -> None:
         self._redis.clear()
-        self._began[:] = memoryview(bytes(self._began.nbytes)).cast("d")
+        self._ended[:] = memoryview(bytes(self._ended.nbytes)).cast("d")
 
     def _await(self, number: int, workers: Workers) -> None:
         deadline = time.monotonic() + PATIENCE
-        while not self._began[number]:
+        while not self._ended[number]:
             if time.monotonic() > deadline or not workers.running:
                 raise PeerFailed(f"{self.name} did not run job {number}:\n{workers.last_words}")
             time.sleep(0.005)
@@ -159,6 +194,10 @@ class Workers:
         self._commands = commands
         self._log = log
         self._members: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def pids(self) -> list[int]:
+        return [member.pid for member in self._members]
 
     @property
     def running(self) -> bool:
@@ -220,7 +259,7 @@ def find_peers(names: Sequence[str], jobs: int, stack: ExitStack) -> list[System
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="recruiter-peers-")))
     redis = Redis(binary, folder)
     stack.callback(redis.stop)
-    began = make_stamps(folder / "stamps", max(jobs, SAMPLE, LATENCIES + 1))
+    ended = make_stamps(folder / "stamps", max(jobs, SAMPLE, LATENCIES + 1))
     found: list[System] = []
     for name in names:
         try:
@@ -228,7 +267,7 @@ def find_peers(names: Sequence[str], jobs: int, stack: ExitStack) -> list[System
         except ModuleNotFoundError as error:
             print(f"Without {name}: no module {error.name}; pip install '.[peers]'", file=sys.stderr)
         else:
-            found.append(Peer(name, app, redis, began))
+            found.append(Peer(name, app, redis, ended))
     return found
 
 
@@ -265,11 +304,11 @@ def print_tables(figures: dict[str, dict[str, list[float]]]) -> None:
     print(f"\n{'median':20}{heading}")
     for name, measured in figures.items():
         cells = [f"{statistics.median(measured[each]):,.1f}" if each in measured else "–" for each in MEASURES]
-        print(f"{name + ' ' + version(name):20}" + "".join(f"{cell:>22}" for cell in cells))
+        print(f"{name + ' ' + version(name.split()[0]):20}" + "".join(f"{cell:>22}" for cell in cells))
     print(f"\n{'recruiter : peer':20}{heading}")
     ours = figures["recruiter"]
     for name, measured in figures.items():
-        if name != "recruiter":
+        if not name.startswith("recruiter"):
             cells = [
                 _ratio(ours[each], measured[each]) if each in measured and each in ours else "–" for each in MEASURES
             ]
@@ -277,8 +316,8 @@ def print_tables(figures: dict[str, dict[str, list[float]]]) -> None:
     print(
         "\nRates: above 1 Recruiter is faster. Latencies: below 1 it is. Ratios are medians of those inside each run."
         "\nRecruiter: majority and journal for every write, every finished job kept; a job counts when it is archived."
-        "\nPeers: a job counts when it begins; none keeps finished jobs durably. Redis as it comes: no append-only"
-        "\nfile, a snapshot when 10,000 keys changed in 60 s (or fewer in longer); a crash loses what came since."
+        "\nPeers: a job counts when its code has ended; none keeps finished jobs durably. Redis with its defaults: no"
+        "\nappend-only file, a snapshot when 10,000 keys changed in 60 s (or fewer in longer). A crash loses the rest."
     )
 
 
@@ -292,26 +331,35 @@ def _rate(jobs: int, enqueue: Callable[[Iterable[int]], None], numbers: Iterable
     return jobs / (time.perf_counter() - started)
 
 
-def _one_by_one(numbers: Iterable[int]) -> None:
-    for number in numbers:
-        noop.noop.enqueue(number, "x")
+def _pss(pids: Iterable[int]) -> float:
+    """Megabytes of these processes and their descendants; memory that several share counts once."""
+    members = [psutil.Process(pid) for pid in pids]
+    family = [*members, *(child for member in members for child in member.children(recursive=True))]
+    return sum(member.memory_full_info().pss for member in family) / 1e6
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=20_000)
+    parser.add_argument("--kind", default="noop", help="noop, cpu:N or io:N, in milliseconds")
+    parser.add_argument("--jobs", type=int, help="by default enough for some seconds")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=PEERS, default=PEERS, metavar="NAME", help=", ".join(PEERS))
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # or nothing that we started would be ended
+    os.environ[kinds.KIND] = options.kind
+    jobs = options.jobs or JOBS.get(options.kind, 1_000)
     with ExitStack() as stack:
-        peers = find_peers(options.only, options.jobs, stack)
-        ours = Ours(stack.enter_context(EmbeddedServer()))
+        peers = find_peers(options.only, jobs, stack)
+        server = stack.enter_context(EmbeddedServer())
+        ours: list[System] = [Ours(server)]
+        if kinds.waits():
+            ours = [Ours(server, task=noop.of_kind_async), Ours(server, "recruiter (threads)")]
         stack.callback(noop.recruiter.close)
+        print(f"Kind of job: {options.kind}; {jobs:,} jobs to drain")
         print(f"Load of the machine before: {', '.join(f'{load:.1f}' for load in os.getloadavg())}")
-        figures = measure_all([ours, *peers], options.jobs, options.runs, options.parts)
+        figures = measure_all([*ours, *peers], jobs, options.runs, options.parts)
     print_tables(figures)
     if options.json:
         options.json.write_text(json.dumps(figures, indent=2))

@@ -34,11 +34,14 @@ from pymongo import MongoClient, WriteConcern
 from pymongo.errors import PyMongoError
 
 from recruiter import Recruiter
-from recruiter.embedded import EmbeddedReplicaSet
 from recruiter.embedded.server import EmbeddedServer
 from recruiter.errors import RecruiterError
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.replica_set import EmbeddedReplicaSet
 
 EVERY = 0.02
 WATCHED = 6.0
@@ -64,6 +67,7 @@ DIES_IN_MID_SETTLEMENT = """
 import os, sys
 from recruiter.store.database import Store
 from recruiter.store.connection import Target
+
 store = Store(Target.parse(sys.argv[1]))
 moment = store.clock.now()
 facts = {"host": "dies", "pid": os.getpid(), "groups": None, "tasks": ["only_there"], "slots": 1, "prefetch": 0,

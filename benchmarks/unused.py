@@ -25,8 +25,8 @@ from drain import Processes  # noqa: E402
 from recruiter.cli.main import run  # noqa: E402
 from recruiter.embedded import EmbeddedServer  # noqa: E402
 from recruiter.store.collections import archived, scheduled  # noqa: E402
-from recruiter.store.collections.flows import Flows  # noqa: E402
-from recruiter.store.collections.scheduled import Scheduled  # noqa: E402
+from recruiter.store.collections.due_jobs import DueJobs  # noqa: E402
+from recruiter.store.collections.flows import FlowCollection  # noqa: E402
 
 OF_FLOWS = {scheduled.BY_FLOW, scheduled.BY_DEPENDENCY}
 ALONE = "--process-without"
@@ -37,8 +37,8 @@ def without() -> None:
     """In this process."""
     for module in INDEXES:
         module.INDEXES[:] = [index for index in INDEXES[module] if index.document["name"] not in OF_FLOWS]
-    Flows.mark_ended = lambda *_: None  # type: ignore[method-assign]
-    Scheduled.lanes_to_plan = Scheduled.lanes  # type: ignore[method-assign]
+    FlowCollection.mark_ended = lambda *_: None  # type: ignore[method-assign]
+    DueJobs.lanes_to_plan = DueJobs.lanes  # type: ignore[method-assign]
 
 
 def with_all() -> None:
