@@ -23,6 +23,7 @@ FROM_THE_ROOT = {
     "ARCHITECTURE.md": "explanation/architecture.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
 }
 """Files of the repository that are pages of the site too."""
 
