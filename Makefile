@@ -4,12 +4,16 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 # Tests wait for processes, elections and timeouts most of the time, so more run at once than there are cores.
 AT_ONCE ?= 6
+PYTEST := $(BIN)/pytest -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder
+# Slow checks of the whole: `make proof` runs them, `make test` does not.
+PROOF  := tests/chaos tests/mutants tests/simulator/test_simulator.py tests/web/test_browser.py \
+  tests/acceptance/test_site.py tests/acceptance/test_wheel.py tests/acceptance/test_deploy.py
 STAMP  := $(VENV)/.installed
 # Each process of the suite would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check reference docs bench chaos simulate mutants effects fuzz dist sbom upgrade versions clean
+.PHONY: help install demo test check browser proof reference docs bench chaos simulate mutants effects fuzz dist sbom upgrade versions clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -25,15 +29,22 @@ install: $(STAMP) ## make the virtual environment in .venv
 demo: $(STAMP) ## run real jobs on a private MongoDB and show what happened
 	$(BIN)/python examples/demo.py
 
-test: $(STAMP) ## run the whole suite against a real MongoDB
-	$(BIN)/pytest -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder
+test: $(STAMP) ## run the test suite against a real MongoDB
+	$(PYTEST) $(PROOF:%=--ignore=%)
 
 check: $(STAMP) ## format, lint, types, import direction, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder
+	$(PYTEST) $(PROOF:%=--ignore=%)
+
+browser: $(STAMP) ## test the web console in a real browser
+	$(BIN)/pytest tests/web/test_browser.py
+
+proof: $(STAMP) ## the slow checks: chaos, simulator, mutants, browser, site, packaging; about an hour
+	$(PYTEST) $(PROOF)
+	$(MAKE) simulate mutants chaos JOBS=50000 SECONDS=300
 
 reference: $(STAMP) ## write the generated pages of docs/reference from the code; a test says when they are old
 	$(BIN)/python docs/_site/reference.py

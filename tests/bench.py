@@ -11,7 +11,7 @@ from recruiter.domain.job import Job
 from recruiter.domain.retry.decision import RetryPolicy
 from recruiter.steps.execute import Executor
 from recruiter.store.codec import Document, decode, encode, job_document
-from recruiter.store.outcomes import Outcome
+from recruiter.store.outcomes import Outcome, ToArchive
 from tests.samples import NOW, a_job
 
 
@@ -39,8 +39,8 @@ class Bench:
 
 
 def ended(outcome: Outcome | None) -> Document:
-    assert isinstance(outcome, bytes), f"not archived: {outcome!r}"
-    return decode(outcome)
+    assert isinstance(outcome, ToArchive), f"not archived: {outcome!r}"
+    return decode(outcome.document)
 
 
 def failing() -> None:

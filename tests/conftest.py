@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar
@@ -255,15 +255,15 @@ def _is_copy(process: psutil.Process, original: psutil.Process) -> bool:
 Starter = Callable[..., Process]
 
 
-@pytest.fixture
-def start(target: str, tmp_path: Path) -> Iterator[Starter]:
-    """Starts `recruiter ARGUMENTS…`, or a script, on this test's database; whatever is left ends with the test."""
+@contextmanager
+def starting(target: str, folder: Path) -> Iterator[Starter]:
+    """Starts `recruiter ARGUMENTS…`, or a script, on this database; kills the processes that are left at the end."""
     started: list[Process] = []
 
     def start(*arguments: str, script: str | None = None, cold: bool = False, **environment: str) -> Process:
         settings = {key: value for key, value in os.environ.items() if not key.startswith("RECRUITER_")}
         settings |= {"RECRUITER_TARGET": target, "RECRUITER_LOG_LEVEL": "debug", **environment}
-        log = tmp_path / f"process-{len(started)}.log"
+        log = folder / f"process-{len(started)}.log"
         process = Process(list(arguments), settings, log, script, cold)
         started.append(process)
         return process
@@ -278,6 +278,12 @@ def start(target: str, tmp_path: Path) -> Iterator[Starter]:
                 member.resume()
                 member.kill()
         process.popen.wait()
+
+
+@pytest.fixture
+def start(target: str, tmp_path: Path) -> Iterator[Starter]:
+    with starting(target, tmp_path) as start:
+        yield start
 
 
 @pytest.fixture

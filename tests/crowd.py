@@ -141,12 +141,13 @@ def _ended(chance: random.Random, number: int) -> Document:
         document["recovered_as"] = "text-2"
     end = at + chance.randrange(3) * _SECOND * 60
     if chance.random() < 0.5:
-        return decode(outcomes.succeeded(document, _execution(chance, at, failed=False), end, None))
+        return decode(outcomes.succeeded(document, _execution(chance, at, failed=False), end, None).document)
     if chance.random() < 0.2:
-        return decode(outcomes.cancelled({**document, "cancel": {"at": end, "by": "ada", "reason": None}}, end))
+        cancelled = {**document, "cancel": {"at": end, "by": "ada", "reason": None}}
+        return decode(outcomes.cancelled(cancelled, end).document)
     outcome = outcomes.failed(document, _execution(chance, at, failed=True), end, Archive(chance.choice(WHYS)))
-    assert isinstance(outcome, bytes)
-    return decode(outcome)
+    assert isinstance(outcome, outcomes.ToArchive)
+    return decode(outcome.document)
 
 
 # -- the plain way ---------------------------------------------------------------------------------------------------

@@ -12,9 +12,10 @@ from recruiter.domain.job import JobId
 from recruiter.processes.child import pipe
 from recruiter.processes.child.claims import Claims
 from recruiter.processes.worker.child_handle import ChildHandle
-from recruiter.processes.worker.held_jobs import HeldJob
+from recruiter.processes.worker.held_job import HeldJob
 from recruiter.store.codec import decode, encode, job_document
-from tests.samples import a_job
+from recruiter.store.outcomes import Outcome
+from tests.samples import a_job, done
 
 _NO_SUCH_PROCESS = 0
 
@@ -68,7 +69,7 @@ class FakeChild:
     def jobs(self) -> list[tuple[int, HeldJob]]:
         """Reads what has been sent; nothing of it is claimed."""
         payloads = [(number, pipe.job_of(payload)) for _, number, payload in self._read(self.inbox, self._inbox)]
-        return [(number, HeldJob(decode(raw)["_id"], raw)) for number, raw in payloads]
+        return [(number, HeldJob.read(decode(raw)["_id"], raw)) for number, raw in payloads]
 
     def told(self) -> list[tuple[int, int, bytes]]:
         """Reads what came through the control pipe."""
@@ -78,9 +79,9 @@ class FakeChild:
         """Claims all that has been sent; the numbers that it got."""
         return [number for number, _ in self.jobs() if self.claims.claim(number)]
 
-    def answer(self, number: int, document: Any = None) -> None:
+    def answer(self, number: int, outcome: Outcome | None = None) -> None:
         self.claims.end(number)
-        os.write(self.outbox, pipe.frame(pipe.ARCHIVE, number, encode(document or {"done": True})))
+        os.write(self.outbox, pipe.answer(number, outcome or done(a_job())))
 
     def _read(self, end: int, frames: pipe.Frames) -> Iterator[tuple[int, int, bytes]]:
         with contextlib.suppress(BlockingIOError):
@@ -90,7 +91,7 @@ class FakeChild:
 
 def held(id: JobId | None = None, **changes: Any) -> HeldJob:
     job = a_job(id, **changes)
-    return HeldJob(job.id, encode(job_document(job)))
+    return HeldJob.read(job.id, encode(job_document(job)))
 
 
 def held_many(count: int, **changes: Any) -> list[HeldJob]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -25,28 +25,8 @@ from recruiter.store.database import Store
 from recruiter.store.outcomes import Outcome
 from tests.samples import on_the_roster
 
-Story = Callable[["Stage"], None]
-Mutant = Callable[[pytest.MonkeyPatch], None]
-"""Takes a rule away."""
 MOST_LOOKS = 500
 """After so many there should be nothing left to do."""
-
-
-def stories_of(rules: Iterable[tuple[Story, Mutant]]) -> pytest.MarkDecorator:
-    """Each story once, as it is: it ends well."""
-    return pytest.mark.parametrize("story", dict.fromkeys(story for story, _ in rules), ids=lambda told: told.__name__)
-
-
-def without_its_rule(rules: Iterable[tuple[Story, Mutant]]) -> pytest.MarkDecorator:
-    """Each story with each rule that it needs: without it, it ends badly."""
-    return pytest.mark.parametrize(("story", "mutant"), rules, ids=lambda each: each.__name__)
-
-
-def ends_badly(stage: Stage, story: Story, mutant: Mutant) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        mutant(patch)
-        with pytest.raises((AssertionError, pytest.fail.Exception)):
-            story(stage)
 
 
 class Stage:
@@ -70,10 +50,10 @@ class Stage:
         self.lease = mine
         return mine
 
-    def look(self, lease: Lease | None = None, enough: Callable[[], bool] = lambda: False) -> Released:
+    def look(self, lease: Lease | None = None) -> Released:
         """One look at the markers."""
         lease = lease or self.lease
-        return release(self.store, self.store.clock.now(), lease.term, lease.holder or "", enough)
+        return release(self.store, self.store.clock.now(), lease.term, lease.holder or "")
 
     def settle_down(self) -> None:
         """The leader looks and archives until there is nothing more to do."""

@@ -13,7 +13,7 @@ from recruiter.domain.job import Execution, Job, JobId
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, encode_job, job_document
 from recruiter.store.database import Store
-from recruiter.store.outcomes import Rescheduled
+from recruiter.store.outcomes import Rescheduled, ToArchive, rescheduled
 from recruiter.store.roster_fields import Beat
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -90,14 +90,14 @@ def marked_as_started(store: Store, worker: str, *ids: JobId, at: datetime = NOW
     store.scheduled.collection.update_many({"_id": {"$in": list(ids)}}, {"$set": mark})
 
 
-def done(job: Job, worker: str = "w1", result: Any = 3) -> bytes:
-    """The archived form of a job that succeeded."""
+def done(job: Job, worker: str = "w1", result: Any = 3) -> ToArchive:
+    """The outcome of a job that succeeded."""
     return outcomes.succeeded(job_document(job), Execution(NOW, NOW, worker), NOW, result)
 
 
 def to_retry(job: Job, at: datetime = NOW) -> Rescheduled:
     fields = {"scheduled_at": at, "attempts": job.attempts + 1}
-    return Rescheduled(job.id, job.attempts, fields)
+    return rescheduled(job.id, job.attempts, fields)
 
 
 def places(store: Store, ids: Iterable[JobId]) -> dict[JobId, str]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from recruiter.domain.schedule.policies import Cron, Every, EveryMinutes
     from recruiter.domain.schedule.scheduler import Late, Overlap, SchedulePolicy, Scheduler
-    from recruiter.domain.search.filter import Conditions, Count, JobFilter, JobSummary, Page
+    from recruiter.domain.search.filter import Conditions, Count, JobFilter, Page
     from recruiter.domain.state import State, Why
     from recruiter.errors import (
         ApplicationError,
@@ -149,7 +149,6 @@ __all__ = [
     "JobPauses",
     "JobReport",
     "JobSucceeded",
-    "JobSummary",
     "JobTimedOut",
     "JobTooLarge",
     "JobsRefused",
@@ -248,7 +247,6 @@ _ELSEWHERE = {
     "Conditions": "recruiter.domain.search.filter",
     "JobFilter": "recruiter.domain.search.filter",
     "Count": "recruiter.domain.search.filter",
-    "JobSummary": "recruiter.domain.search.filter",
     "Page": "recruiter.domain.search.filter",
     "State": "recruiter.domain.state",
     "Why": "recruiter.domain.state",

@@ -9,9 +9,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, cast, get_args, overload
 
 from recruiter.async_face import Ending, StopEvent, async_face, finishing_first
-from recruiter.builder import GuardedJob, JobBuilder, JobDraft, WorkableJob, words_that_are_methods
+from recruiter.builder import (
+    GuardedJob,
+    JobBuilder,
+    WorkableJob,
+    job_by_name,
+    job_of_workable,
+    words_that_are_methods,
+)
+from recruiter.controls import Controls
 from recruiter.current import CurrentJob
-from recruiter.domain.arguments.values import to_bson
 from recruiter.domain.duration import DurationLike, MomentLike, resolved, to_moment, to_seconds, to_timedelta
 from recruiter.domain.job import Job, JobId, JobReport
 from recruiter.domain.names import check_name, check_remark, check_text, id_told
@@ -19,56 +26,37 @@ from recruiter.domain.options import DEFAULTS, GivenOptions, accepts_options
 from recruiter.domain.planning.limits import Ceiling, KeyLimit
 from recruiter.domain.policy_registry import schedule_policy
 from recruiter.domain.schedule.scheduler import WINDOW, Late, SchedulePolicy, Scheduler
+from recruiter.domain.statistics import Analytics
 from recruiter.domain.text import shown
 from recruiter.errors import (
-    InvalidArguments,
     InvalidJob,
     JobNotFound,
     NoCurrentJob,
     UnknownTask,
 )
 from recruiter.events import Listener
-from recruiter.first_use import ImportedOnUse, cached_property
+from recruiter.first_use import cached_property
+from recruiter.flow import Flow, FlowHandle, Flows, TaskOrJob, chain, fan_out
 from recruiter.instruments import Instrument
+from recruiter.jobs import Jobs
 from recruiter.many import Call
 from recruiter.processes import inline
 from recruiter.producer import Producer
 from recruiter.registry import BECAME_MASTER, STEPT_BACK, TaskDefinition
 from recruiter.repeatable import RepeatableJob, SchedulerHandle
 from recruiter.results import JobHandle
+from recruiter.steps import cancel, change, clean
+from recruiter.store.database import TargetLike
 from recruiter.store.in_session import Session
 from recruiter.store.payload import PayloadCodec
 from recruiter.task import AsRepeated, AsTask, Task
-from recruiter.workable import Workable, stored, tags_of
+from recruiter.views import analytics, explain, find
+from recruiter.views.analytics import By
+from recruiter.workable import Workable
 
 if TYPE_CHECKING:
-    import recruiter.controls as _controls
-    import recruiter.flow as _flow
-    import recruiter.jobs as _jobs
-    import recruiter.steps.cancel as _cancel
-    import recruiter.steps.change as _change
-    import recruiter.steps.clean as _clean
-    import recruiter.views.analytics as _analytics
-    import recruiter.views.explain as _explain
-    import recruiter.views.find as _find
-    from recruiter.controls import Controls
-    from recruiter.domain.statistics import Analytics
-    from recruiter.flow import Flow, FlowHandle, Flows, TaskOrJob
-    from recruiter.jobs import Jobs
     from recruiter.processes.inline import Inline, InlineApplication
     from recruiter.settings import Settings
-    from recruiter.store.database import TargetLike
-    from recruiter.views.analytics import By
-else:  # an application that only makes jobs starts without them
-    _controls = ImportedOnUse("recruiter.controls")
-    _flow = ImportedOnUse("recruiter.flow")
-    _jobs = ImportedOnUse("recruiter.jobs")
-    _cancel = ImportedOnUse("recruiter.steps.cancel")
-    _change = ImportedOnUse("recruiter.steps.change")
-    _clean = ImportedOnUse("recruiter.steps.clean")
-    _analytics = ImportedOnUse("recruiter.views.analytics")
-    _explain = ImportedOnUse("recruiter.views.explain")
-    _find = ImportedOnUse("recruiter.views.find")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -154,7 +142,7 @@ class Recruiter(Producer):
 
     def job_of(self, workable: W) -> WorkableJob[W]:
         """A job that runs a method of this workable: what `workable.as_job_of(recruiter)` calls."""
-        job = self.unguarded_job_of(workable)
+        job = job_of_workable(self, workable)
         clashes = words_that_are_methods(type(workable))  # type: ignore[arg-type]  # a class can be hashed
         return cast("WorkableJob[W]", GuardedJob(job, clashes)) if clashes else job
 
@@ -165,13 +153,7 @@ class Recruiter(Producer):
         If the task is known here the arguments are checked; otherwise any that can travel are stored.
         Raises InvalidName, InvalidArguments, UnsupportedValue.
         """
-        definition = self.registry.find(check_name("task", task))
-        if isinstance(data, str | bytes) or not isinstance(data, Mapping | Sequence):
-            raise InvalidArguments(f"{task}: data is a mapping of named arguments or a list of them, not {shown(data)}")
-        if definition is None:
-            plain = dict(data) if isinstance(data, Mapping) else list(data)
-            return JobBuilder(self, JobDraft(task, to_bson(plain, "data")))
-        return JobBuilder(self, JobDraft(definition.name, definition.store(data), definition.options))
+        return job_by_name(self, task, data)
 
     # -- jobs ----------------------------------------------------------------------------------------------------
 
@@ -209,8 +191,8 @@ class Recruiter(Producer):
 
     def find(self, id: JobId) -> Job:
         """The job; an ArchivedJob when it has ended. The id may be given as text. Raises JobNotFound."""
-        id = _find.meant(self.store, id)
-        found = _find.find(self.store, id)
+        id = find.meant(self.store, id)
+        found = find.find(self.store, id)
         if found is None:
             raise JobNotFound(f"there is no job {id_told(id)}")
         return found
@@ -224,7 +206,7 @@ class Recruiter(Producer):
         Raises JobNotFound when it has ended, or never was.
         """
         check_remark(by, reason)
-        _cancel.cancel(self.store, self.clock, _find.meant(self.store, id), by, reason)
+        cancel.cancel(self.store, self.clock, find.meant(self.store, id), by, reason)
 
     acancel = async_face(cancel)
 
@@ -246,8 +228,8 @@ class Recruiter(Producer):
         and InvalidDuration.
         """
         check_remark(by, reason)
-        change = _change.to_time(self.clock.now(), at, in_, by, reason)
-        _change.change_one(self.store, _find.meant(self.store, id), change)
+        wanted = change.to_time(self.clock.now(), at, in_, by, reason)
+        change.change_one(self.store, find.meant(self.store, id), wanted)
         self.after_send()
 
     areschedule = async_face(reschedule)
@@ -257,8 +239,8 @@ class Recruiter(Producer):
         by its priority. A job that is due already is left as it is. Raises JobNotFound and JobNotWaiting like
         `reschedule`."""
         check_remark(by, reason)
-        change = _change.to_now(self.clock.now(), by, reason)
-        _change.change_one(self.store, _find.meant(self.store, id), change)
+        wanted = change.to_now(self.clock.now(), by, reason)
+        change.change_one(self.store, find.meant(self.store, id), wanted)
         self.after_send()
 
     arun_now = async_face(run_now)
@@ -269,21 +251,21 @@ class Recruiter(Producer):
         """Gives a waiting job another priority. Raises JobNotFound and JobNotWaiting like `reschedule`, and
         InvalidJob."""
         check_remark(by, reason)
-        change = _change.to_priority(self.clock.now(), priority, by, reason)
-        _change.change_one(self.store, _find.meant(self.store, id), change)
+        wanted = change.to_priority(self.clock.now(), priority, by, reason)
+        change.change_one(self.store, find.meant(self.store, id), wanted)
 
     areprioritise = async_face(reprioritise)
 
     def remove(self, id: JobId) -> None:
         """Removes an ended job for good. Raises JobNotFound if it waits, runs or does not exist, and InvalidFlow if it
         is a step of a flow, which is removed as a whole."""
-        _clean.remove(self.store, _find.meant(self.store, id))
+        clean.remove(self.store, find.meant(self.store, id))
 
     aremove = async_face(remove)
 
     def explain(self, id: JobId) -> str:
         """Why this job is not running, in words; or where it runs, or how it ended. Raises JobNotFound."""
-        return _explain.explain(self.store, _find.meant(self.store, id), self.clock.now())
+        return explain.explain(self.store, find.meant(self.store, id), self.clock.now())
 
     aexplain = async_face(explain)
 
@@ -306,38 +288,38 @@ class Recruiter(Producer):
                 check_name(kind, name)
         now = self.clock.now()
         then = now if at is None else resolved(to_moment("at", at), now)
-        return _analytics.analyse(self.store, then, to_timedelta(within), group=group, task=task)
+        return analytics.analyse(self.store, then, to_timedelta(within), group=group, task=task)
 
     aanalytics = async_face(analytics)
 
     def counts(self, by: By, *, within: DurationLike = "1 hour") -> dict[str, dict[str, int]]:
         """Counts waiting, running and recently ended jobs by state, for each group, task, owner or tag."""
-        if by not in get_args(_analytics.By):
-            raise InvalidJob(f"jobs are counted by {', '.join(get_args(_analytics.By))}, not by {shown(by)}")
-        return _analytics.count(self.store, by, self.clock.now(), to_timedelta(within))
+        if by not in get_args(By):
+            raise InvalidJob(f"jobs are counted by {', '.join(get_args(By))}, not by {shown(by)}")
+        return analytics.count(self.store, by, self.clock.now(), to_timedelta(within))
 
     acounts = async_face(counts)
 
     @cached_property
     def jobs(self) -> Jobs:
         """Lists, counts, cancels, recovers and removes jobs by a filter."""
-        return _jobs.Jobs(lambda: self.store, lambda: self.after_send())
+        return Jobs(lambda: self.store, lambda: self.after_send())
 
     @cached_property
     def controls(self) -> Controls:
         """Sets limits, pauses groups, drains workers."""
-        return _controls.Controls(lambda: self.store)
+        return Controls(lambda: self.store)
 
     # -- jobs that wait for others -------------------------------------------------------------------------------
 
     def flow(self, name: str, *, owner: str | None = None) -> Flow:
         """A new flow: jobs that wait for others, stored together by `flow.start()`. Raises InvalidName."""
-        return _flow.Flow(self, name, owner)
+        return Flow(self, name, owner)
 
     def chain(self, first: TaskOrJob[Any], *others: TaskOrJob[Any], name: str = "chain") -> Flow:
         """A flow of steps one after the other: `recruiter.chain(fetch.job(url), shrink, upload).start()`. Each task
         takes the result of the step before it as its argument; a job only waits for that step."""
-        return _flow.chain(self, name, first, *others)
+        return chain(self, name, first, *others)
 
     def fan_out(
         self,
@@ -349,12 +331,12 @@ class Recruiter(Producer):
     ) -> Flow:
         """A flow of steps side by side, one for each call: `recruiter.fan_out(resize, [(url, 64), (url, 128)],
         then=merge).start()`. The task `then` takes the list of their results; a job only waits for them."""
-        return _flow.fan_out(self, name, task, calls, then)
+        return fan_out(self, name, task, calls, then)
 
     @cached_property
     def flows(self) -> Flows:
         """Flows that were started, to be found and listed."""
-        return _flow.Flows(self)
+        return Flows(self)
 
     # -- jobs that repeat ----------------------------------------------------------------------------------------
 
@@ -492,16 +474,9 @@ class Recruiter(Producer):
 
     # -- for extensions ------------------------------------------------------------------------------------------
 
-    def unguarded_job_of(self, workable: W) -> WorkableJob[W]:
-        """The job of a workable where no method of it is the last word."""
-        cls, args = type(workable), stored(workable)
-        tags = (*cls.task_options.tags, *tags_of(workable))
-        return WorkableJob(self, JobDraft(cls.task_name, args, cls.task_options.changed(tags=tags)))
-
     def repeatable_job_of(self, workable: W, urn: str | None, unique: bool) -> WorkableJob[W]:
         """A job of this workable that is about to be told when to repeat."""
-        job = self.unguarded_job_of(workable)
-        return job.repeated_as(urn or type(workable).task_name, unique)
+        return job_of_workable(self, workable).repeated_as(urn or type(workable).task_name, unique)
 
     def declare(self, job: RepeatableJob) -> None:
         """Notes a scheduler that this application has, to be stored later."""

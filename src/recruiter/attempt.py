@@ -1,4 +1,4 @@
-"""An attempt: one run of a job. `running` is the one in this thread or task; a `Runner` answers what it asks."""
+"""An attempt: one run of a job. `running` is the attempt of this thread or task; a `Runner` answers its questions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import ContextVar
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
-from recruiter.domain.job import Checkpoint, Job, JobId, Signal, SignalWait
+from pymongo import AsyncMongoClient, MongoClient
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.client_session import ClientSession
+
+from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import id_told
 from recruiter.domain.progress import Progress, Recorder
 from recruiter.domain.retry.decision import RetryPolicy
@@ -24,16 +28,16 @@ OnProgress = Callable[["AttemptProgress"], None]
 
 
 def ignore_progress(_progress: AttemptProgress) -> None:
-    """For attempts whose progress is only stored with their outcome."""
+    """For attempts whose progress is stored with their outcome only."""
 
 
 class AttemptProgress:
-    """The progress that a running attempt reports: from any of its threads, as often as it likes.
+    """The progress that a running attempt reports, from any of its threads and at any rate.
 
-    It is recorded in memory. The first report after a silence is passed on; until the sender has come for it
-    (`carry`), no other needs to be. So ten thousand reports a second cost ten thousand entries in memory, and a few
-    deliveries. The job's own thread may be interrupted anywhere by the end of its time. So it takes locks that are C
-    all through, never holds one while it waits, and leaves nothing that is wrong if the next line does not come.
+    It is recorded in memory. The first report calls the sender; until the sender has taken it (`carry`), further
+    reports are only recorded. So ten thousand reports a second cost ten thousand entries in memory, and a few
+    deliveries. A timeout may interrupt the job's thread at any instruction. So it takes only locks that are written in
+    C, never waits while it holds one, and leaves a consistent state after every line.
     """
 
     def __init__(self, before: Progress, now: Callable[[], datetime], on_progress: OnProgress) -> None:
@@ -44,7 +48,7 @@ class AttemptProgress:
         self._closed = False
         self._process = os.getpid()
         self.called = False
-        """The sender is on the way, and has set this."""
+        """Set by the sender, which is on its way."""
 
     def stage(self, stage: str, progress: float | None) -> None:
         if self._is_ours():
@@ -65,73 +69,37 @@ class AttemptProgress:
             self._tell()
 
     def carry(self, away: Callable[[Progress], None]) -> None:
-        """Hands over all that was said so far, unless the attempt is over."""
+        """Hands over the progress, unless the attempt has ended."""
         with self._carrying:
             if not self._closed:
-                self.called = False  # first: what is said from here on is told again
-                away(self._all())
+                self.called = False  # first: a report from here on calls the sender again
+                away(self.so_far())
 
     def so_far(self) -> Progress:
-        """All that was said so far; the attempt goes on."""
-        return self._all()
-
-    def close(self) -> Progress:
-        """The attempt is over: nothing more is carried away, and nothing is on its way any more."""
-        with self._carrying:
-            self._closed = True
-            return self._all()
-
-    def _all(self) -> Progress:
         with self._recording:
             return self._recorder.all()
+
+    def close(self) -> Progress:
+        """The attempt has ended: when this returns, no delivery is under way, and none follows."""
+        with self._carrying:
+            self._closed = True
+            return self.so_far()
 
     def _tell(self) -> None:
         if not self.called:
             self._on_progress(self)
 
     def _is_ours(self) -> bool:
-        """Not in a process that the job has forked: nobody would come there, and a lock may be taken for ever."""
+        """False in a process that the job has forked: it has no sender, and a lock may be locked there forever."""
         return not self._closed and os.getpid() == self._process
 
 
-if TYPE_CHECKING:
-    from pymongo import AsyncMongoClient, MongoClient
-    from pymongo.asynchronous.client_session import AsyncClientSession
-    from pymongo.client_session import ClientSession
-
-
 _making = threading.Lock()
-"""For what an attempt gets only when it asks for it; seldom, so that one will do for all."""
-
-
-class Checkpoints(Protocol):
-    """What a job has done for good, in this run and before."""
-
-    def find(self, name: str) -> Checkpoint | None: ...
-
-    def check(self) -> None: ...
-
-    def begin(self) -> None: ...
-
-    def keep(self, name: str, value: Any, returns: Any = Any) -> Checkpoint: ...
-
-    def result(self, checkpoint: Checkpoint, returns: Any = Any) -> Any: ...
-
-    def next_name(self, what: str) -> str: ...
-
-    def slept(self, name: str) -> list[dict[str, Any]]: ...
-
-    def signal_number(self, name: str) -> int: ...
-
-    def signal(self, name: str, number: int) -> Signal | None: ...
-
-    def waiting(self, checkpoint: str) -> SignalWait | None: ...
-
-    def timed_out(self, name: str) -> None: ...
+"""Guards the attributes of attempts that are made on first use. That is rare, so one lock serves all attempts."""
 
 
 class Runner(Protocol):
-    """The executor that runs jobs here, to be asked about one of them."""
+    """The executor of this process."""
 
     @property
     def worker(self) -> str: ...
@@ -150,7 +118,7 @@ class Runner(Protocol):
 
     def stored_result(self, document: Mapping[str, Any], value: Any) -> Any: ...
 
-    def checkpoints(self, attempt: Attempt) -> Checkpoints: ...
+    def checkpoints(self, attempt: Attempt) -> Any: ...
 
     def transaction(
         self, attempt: Attempt, client: MongoClient[Any] | None
@@ -162,7 +130,7 @@ class Runner(Protocol):
 
 
 class Attempt:
-    """One run of a job. Cheap to make: everything is found out, and made, when somebody asks."""
+    """One run of a job. Its attributes are computed on first use."""
 
     __slots__ = (
         *("checkpoints", "document", "following", "log_context", "on_progress", "over", "paused", "programs", "result"),
@@ -181,23 +149,23 @@ class Attempt:
         self.runner = runner
         self.on_progress = on_progress
         self.said: AttemptProgress | None = None
-        """What it has said of itself; None as long as it has said nothing."""
+        """Its progress; None before its first report."""
         self.programs: set[Program] = set()
-        """What it runs at this moment."""
+        """Programs that it runs now."""
         self.over = False
         self.following: Following | None = None
         """The instruments that follow it; None where there are none."""
         self.run: Any = None
-        """What the runner needs to write on the job itself, from the first time on that it does."""
+        """The runner's access to the job's document; None before its first write."""
         self.checkpoints: Any = None
-        """Likewise, for what it does once."""
+        """Its checkpoints; None before the first one."""
         self.paused: JobPauses | None = None
-        """The sleep or wait that it has begun. A job that catches it and goes on has not ended."""
+        """The sleep or wait that it has begun. A job may catch this exception and continue."""
         self.result: Any = None
-        """What `set_result` was told, and the same as it is stored."""
+        """The value given to `set_result`, and the same value as it is stored."""
         self.stored_result: Any = None
         self.log_context: JobContext | None = None
-        """What its log lines are marked with; None as long as it has logged nothing."""
+        """The marks of its log lines; None before the first line."""
 
     @property
     def id(self) -> JobId:
@@ -211,7 +179,7 @@ class Attempt:
 
     @property
     def trace_id(self) -> str | None:
-        """The trace it belongs to: the one in which it is followed, or was made."""
+        """The trace in which it is followed, or in which the job was made."""
         followed = self.following.trace_id if self.following is not None else None
         return followed or trace_id_of(self.document.get("trace_context"))
 
@@ -222,31 +190,30 @@ class Attempt:
         return self.said
 
     def made(self, name: str, make: Callable[[], Any]) -> Any:
-        """This attribute, made by the first of its threads that asks for it."""
+        """The attribute of this name, made on first use."""
         with _making:
             if getattr(self, name) is None:
                 setattr(self, name, make())
             return getattr(self, name)
 
     def pause(self, pause: JobPauses) -> NoReturn:
-        """It sleeps or waits from here on."""
         self.paused = pause
         raise pause
 
     def check_goes_on(self) -> None:
-        """Raises the pause that the job has caught: it does nothing more that lasts before that is over."""
+        """Raises the pause that the job has caught: until it ends, the job cannot do anything durable."""
         if self.paused is not None:
             raise self.paused
 
     def begin(self, program: Program) -> None:
-        """It lives no longer than this attempt, whatever thread it was started from."""
+        """The program ends with this attempt, whichever thread has started it."""
         self.programs.add(program)
-        if self.over:  # in this order, and in the other one in `close`: one of the two sees the other
+        if self.over:  # `close` sets `over` first and then reads `programs`: one of the two sees the other
             self.programs.discard(program)
             raise NoCurrentJob(f"job {id_told(self.id)} has ended and can run no more programs")
 
     def close(self) -> None:
-        """It is over: it has nothing more to say, and what it has started and left alone ends."""
+        """The attempt has ended: programs that it has left running are ended."""
         self.over = True
         if self.said is not None:
             self.said.close()
@@ -262,7 +229,7 @@ running: ContextVar[Attempt | None] = ContextVar("recruiter_job", default=None)
 
 
 def log_context() -> JobContext | None:
-    """The job that runs here, for its log lines."""
+    """The marks of log lines of the job that runs here."""
     attempt = running.get()
     if attempt is None:
         return None

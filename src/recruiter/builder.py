@@ -1,26 +1,27 @@
-"""The builder makes one job, option by option; the last call of the chain stores or runs it."""
+"""Builds one job, option by option; the last call of the chain stores or runs it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
-from typing import Any, Generic, Self, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, Unpack, cast, overload
 
 from recruiter.async_face import in_a_thread, in_its_own_thread
 from recruiter.domain.arguments.results import WithResults, steps_in
+from recruiter.domain.arguments.values import to_bson
 from recruiter.domain.duration import DurationLike, to_timedelta
 from recruiter.domain.job import Job, JobId, expiry
-from recruiter.domain.names import DEFAULT_METHOD, check_text
+from recruiter.domain.names import DEFAULT_METHOD, check_name, check_text
 from recruiter.domain.options import DEFAULTS, GivenJobOptions, HasOptions, TaskOptions
 from recruiter.domain.retry.decision import after
 from recruiter.domain.schedule.scheduler import Overlap, SchedulePolicy
 from recruiter.domain.text import shown
 from recruiter.domain.uniqueness import UniqueKind, Uniqueness, Until
 from recruiter.errors import InvalidArguments, InvalidJob, RecruiterError
-from recruiter.producer import JobSender
+from recruiter.producer import Producer
 from recruiter.registry import WorkableTask
 from recruiter.repeatable import RepeatableJob
 from recruiter.results import JobHandle
@@ -28,17 +29,19 @@ from recruiter.store.codec import new_id
 from recruiter.store.collections.creations import content_id
 from recruiter.store.connection import answered_within
 from recruiter.store.fields import check_id
-from recruiter.store.in_session import Creation, InSession, Session, Steps, UniqueJob, aperform, is_async, perform
+from recruiter.store.in_session import Creation, InSession, Produced, Session, Steps, UniqueJob, aperform, is_async
 from recruiter.store.payload import Owner
-from recruiter.workable import Workable
+from recruiter.workable import Workable, stored, tags_of
 
 R = TypeVar("R")
-W = TypeVar("W")
+R_co = TypeVar("R_co", covariant=True)
+W = TypeVar("W", bound=Workable)
+W_co = TypeVar("W_co", covariant=True)
 
 
 @dataclass(frozen=True)
 class JobDraft:
-    """A job that is being built: what it runs, when and where, and its options."""
+    """The state of a builder."""
 
     task: str
     args: Mapping[str, Any] | Sequence[Any]
@@ -53,7 +56,7 @@ class JobDraft:
     urn: str | None = None
     expires_at: datetime | None = None
     overlap: Overlap | None = None
-    """Of a repeatable job that has no schedule yet: whether its occurrences may overlap."""
+    """Whether occurrences may overlap; set for a repeatable job that has no schedule yet."""
     step: bool = False
     """Whether it is a step of a flow."""
     template: bool = False
@@ -61,15 +64,15 @@ class JobDraft:
 
 
 class JobBuilder(HasOptions, Generic[R]):
-    """Builds one job. Each method returns a new builder; `enqueue` or `create` makes the job.
+    """Builds one job. Each method returns a new builder; `enqueue` or `create` stores the job.
 
-    It runs in the background. Only after `here` it runs in this process, now, and `execute` makes it.
+    The job runs in the background. After `here` it runs in this process when `execute` is called.
     """
 
     _optimistic = False
     """Whether `execute` runs it here by default: so it is with workables."""
 
-    def __init__(self, sender: JobSender, draft: JobDraft) -> None:
+    def __init__(self, sender: Producer, draft: JobDraft) -> None:
         self._sender = sender
         self._draft = draft
 
@@ -96,7 +99,7 @@ class JobBuilder(HasOptions, Generic[R]):
         return self._with(here=True, background=False, at=None, delay=None)
 
     def schedule_at(self, moment: datetime) -> Self:
-        """Not before this moment, a datetime with a time zone; implies the background. Raises InvalidJob."""
+        """Runs it at this time or later, a datetime with a time zone; implies the background. Raises InvalidJob."""
         if not isinstance(moment, datetime) or moment.utcoffset() is None:
             raise InvalidJob(
                 f"schedule_at needs a datetime with a time zone, not {shown(moment)}; add tzinfo=UTC or yours"
@@ -104,20 +107,20 @@ class JobBuilder(HasOptions, Generic[R]):
         return self._with(at=moment.astimezone(UTC), delay=None, background=True, here=False)
 
     def schedule_in(self, delay: DurationLike) -> Self:
-        """Not before this long from now; implies the background. Raises InvalidDuration."""
+        """Runs it after this delay or later; implies the background. Raises InvalidDuration."""
         return self._with(at=None, delay=to_timedelta(delay), background=True, here=False)
 
     def with_id(self, id: JobId) -> Self:
-        """An id of your own; a second job with it is refused with JobExists, as long as the first is known. It is
-        an ObjectId, a text of up to 1,000 characters, an integer or a UUID; anything else raises InvalidJob."""
+        """Your own id: an ObjectId, a string of up to 1,000 characters, an integer or a UUID. A second job with this id
+        raises JobExists as long as the first waits, runs or is in the archive. Raises InvalidJob."""
         return self._with(id=check_id(id))
 
     def with_urn(self, urn: str) -> Self:
-        """Where the job comes from: a text of your own."""
+        """Your own string for the origin of the job."""
         return self._with(urn=check_text("urn", urn))
 
     def expires_at(self, moment: datetime) -> Self:
-        """Like `expires_in`, at this moment, a datetime with a time zone. Raises InvalidJob."""
+        """Like `expires_in`, with a datetime that has a time zone. Raises InvalidJob."""
         if not isinstance(moment, datetime) or moment.utcoffset() is None:
             raise InvalidJob(
                 f"expires_at needs a datetime with a time zone, not {shown(moment)}; add tzinfo=UTC or yours"
@@ -156,38 +159,32 @@ class JobBuilder(HasOptions, Generic[R]):
         return self._changed(unique=cast(Until, Uniqueness.throttle(period, key)))
 
     def enqueue(self, *, session: Session | None = None, server_timeout: DurationLike | None = None) -> JobHandle[R]:
-        """Makes the job in the background. Returns when it is durable.
+        """Enqueues the job. Returns when it is durable.
 
         With a `session` it is part of the caller's own transaction. `server_timeout` is how long to wait for MongoDB.
         Raises JobExists, JobTooLarge, InvalidSession, StoreUnreachable.
         """
         with answered_within(server_timeout), self._producing():
-            job, draft = self._in_the_background().made(), self._draft
-            if draft.options.unique is not None:
-                return self._met(self._sender.send_unique([self.unique_job(job)], session))
-            if session is not None:
-                return self._handle(job, perform(self._sender.store, session, self._enqueued(job)))
-            if draft.id is not None:
-                return self._sender.send_unused(job, draft.returns)
-            return self._sender.send(job, draft.returns)
+            self._check_background()
+            job = self.made()
+            if session is None and self._is_plain:
+                return self._sender.send(job, self._draft.returns)
+            return self._handle(self._sender.produce(self._storing(job), session))
 
     async def aenqueue(
         self, *, session: Session | None = None, server_timeout: DurationLike | None = None
     ) -> JobHandle[R]:
         """Like `enqueue`, without blocking the event loop. The session may be of an AsyncMongoClient."""
-        draft, plain = self._draft, self._draft.id is None and self._draft.options.unique is None
-        if session is None and plain and self._sender.sends_from_loops:
+        if session is None and self._is_plain and self._sender.sends_from_loops:
             with answered_within(server_timeout), self._producing():
-                return await self._sender.asend(self._in_the_background().made(), draft.returns)
+                self._check_background()
+                return await self._sender.asend(self.made(), self._draft.returns)
         if session is None or not is_async(session):
             return await in_a_thread(self.enqueue, session=session, server_timeout=server_timeout)
         with answered_within(server_timeout), self._producing():
-            job = await in_a_thread(self._in_the_background().made)
-            if self._draft.options.unique is not None:
-                unique = self.unique_job(job)
-                store = self._sender.store
-                return self._met(await aperform(store, session, lambda here: here.enqueue_unique([unique])))
-            return self._handle(job, await aperform(self._sender.store, session, self._enqueued(job)))
+            self._check_background()
+            job = await in_a_thread(self.made)
+            return self._handle(await aperform(self._sender.store, session, self._storing(job)))
 
     def execute(self, *, session: Session | None = None, server_timeout: DurationLike | None = None) -> JobHandle[R]:
         """The same as `enqueue`, except after `here`, and for a workable without `in_background` and without a time:
@@ -209,13 +206,11 @@ class JobBuilder(HasOptions, Generic[R]):
         return await in_its_own_thread(self.execute, server_timeout=server_timeout)
 
     def create(self, *, session: Session | None = None, server_timeout: DurationLike | None = None) -> JobHandle[R]:
-        """Makes the job in the background, once and never again: its id is computed from its task and its arguments, or
-        given by `with_id`. If there was such a job already, nothing is stored and the handle's `created` is false."""
+        """Enqueues the job once and never again: its id is computed from its task and its arguments, or given by
+        `with_id`. If such a job was created before, nothing is stored and the handle's `created` is false."""
         with answered_within(server_timeout), self._producing():
             creation = self.creation()
-            if session is None:
-                return self._sender.send_once(creation, self._draft.returns)
-            return self._created(perform(self._sender.store, session, lambda here: here.create([creation])))
+            return self._handle(self._sender.produce(lambda here: here.create([creation]), session))
 
     async def acreate(
         self, *, session: Session | None = None, server_timeout: DurationLike | None = None
@@ -226,38 +221,46 @@ class JobBuilder(HasOptions, Generic[R]):
         with answered_within(server_timeout), self._producing():
             creation = await in_a_thread(self.creation)
             store = self._sender.store
-            return self._created(await aperform(store, session, lambda here: here.create([creation])))
+            return self._handle(await aperform(store, session, lambda here: here.create([creation])))
 
     @property
     def _runs_here(self) -> bool:
         draft = self._draft
         return draft.here or (self._optimistic and not draft.background)
 
-    def _in_the_background(self) -> Self:
+    def _check_background(self) -> None:
         if self._draft.here:
-            raise InvalidJob("here() goes with execute(); enqueue() always makes a job in the background")
-        return self.in_background()
+            raise InvalidJob("here() goes with execute(); enqueue() always runs a job in the background")
 
-    def _enqueued(self, job: Job) -> Callable[[InSession], Steps[list[RecruiterError | None]]]:
+    @property
+    def _is_plain(self) -> bool:
+        """Whether it needs no comparison with other jobs."""
+        return self._draft.id is None and not self.is_unique
+
+    def _storing(self, job: Job) -> Callable[[InSession], Steps[list[Produced]]]:
+        if self.is_unique:
+            unique = self.unique_job(job)
+            return lambda here: here.enqueue_unique([unique])
         return lambda here: here.enqueue([job], own_ids=self._draft.id is not None)
 
-    def _handle(self, job: Job, errors: list[RecruiterError | None]) -> JobHandle[R]:
-        for error in errors:
-            if error is not None:
-                raise error
-        return self._sender.handle(job.id, self._draft.returns)
+    def _handle(self, produced: list[Produced]) -> JobHandle[R]:
+        (answer,) = produced
+        if isinstance(answer, RecruiterError):
+            raise answer
+        id, created = answer
+        return self._sender.handle(id, self._draft.returns, created=created)
 
     @property
     def is_unique(self) -> bool:
-        """Whether it may meet another of the same key."""
+        """Whether the job is unique, debounced or throttled."""
         return self._draft.options.unique is not None
 
     def unique_if(self, unique: bool | Until) -> Self:
-        """As the option `unique` of tasks says it."""
+        """Sets or removes uniqueness, like the option `unique` of a task."""
         return self._changed(unique=unique)
 
     def _check_not_unique(self, what: str) -> None:
-        """Raises InvalidJob for a job that would have to be compared with others where nothing is."""
+        """Raises InvalidJob for a unique, debounced or throttled job."""
         if self._draft.options.unique is not None:
             raise InvalidJob(
                 f"{self._draft.task}: {what} is not compared with unique, debounced or throttled jobs. Use enqueue(), "
@@ -265,7 +268,7 @@ class JobBuilder(HasOptions, Generic[R]):
             )
 
     def unique_job(self, job: Job) -> UniqueJob:
-        """This job with its key. Raises InvalidJob for one with an id of the user's own."""
+        """This job with its key. Raises InvalidJob for a job with its own id."""
         draft, wanted = self._draft, self._draft.options.unique
         assert wanted is not None
         if draft.id is not None:
@@ -282,33 +285,24 @@ class JobBuilder(HasOptions, Generic[R]):
         sealed = partial(self._sender.payload.seal_arguments, draft.task, draft.args)
         return UniqueJob(replace(job, debounced=wanted.needs_start), f"{kind}:{own}", wanted, sealed)
 
-    def _met(self, answers: list[tuple[JobId, bool] | RecruiterError]) -> JobHandle[R]:
-        (answer,) = answers
-        if isinstance(answer, RecruiterError):
-            raise answer
-        return self._created([answer])
-
-    def _created(self, answers: list[tuple[JobId, bool]]) -> JobHandle[R]:
-        ((id, created),) = answers
-        return self._sender.handle(id, self._draft.returns, created=created)
-
     def creation(self) -> Creation:
-        """The job as `create` would store it, and the ids it would have had under former names of its task."""
+        """The job for `create`, and its ids under former names of its task."""
         draft = self._draft
         self._check_not_unique("create(), which makes a job once, ever,")
+        self._check_background()
         if draft.id is not None:
-            return Creation(self._in_the_background().made())
+            return Creation(self.made())
         if not isinstance(draft.args, Mapping):
             raise InvalidArguments(
                 f"{draft.task}: the id of a job that is created once comes from its named arguments, and this process "
                 "does not know the names of the parameters: give the arguments as a document, or give an id"
             )
         id, *formerly = self._content_ids()
-        return Creation(self._in_the_background()._with(id=id).made(), tuple(formerly))
+        return Creation(self._with(id=id).made(), tuple(formerly))
 
     def _content_ids(self) -> list[str]:
-        """The id that its content gives it, and the ids that the same content has under former names of its task, or
-        had in earlier releases."""
+        """Its id by its content, and the ids of the same content under former names of its task or in earlier
+        releases."""
         draft = self._draft
         definition = self._sender.registry.find(draft.task)
         names, flat = [draft.task], draft.args
@@ -330,7 +324,7 @@ class JobBuilder(HasOptions, Generic[R]):
         return RepeatableJob(self._sender, template, policy, draft.urn or draft.task, overlap)
 
     def _check_repeatable(self) -> None:
-        """Raises InvalidJob if it was told something that occurrences cannot have."""
+        """Raises InvalidJob for options that occurrences cannot have."""
         draft, unique = self._draft, self._draft.options.unique
         refused = {
             "expires_at, because each occurrence has its own time: use expires_in": draft.expires_at is not None,
@@ -364,19 +358,18 @@ class JobBuilder(HasOptions, Generic[R]):
 
     @property
     def delay(self) -> timedelta | None:
-        """The delay given to `schedule_in`. For a step that waits for others it counts from the moment when the last of
-        them has ended."""
+        """The delay given to `schedule_in`. For a step with dependencies it counts from the end of the last of them."""
         return self._draft.delay
 
     def _producing(self) -> AbstractContextManager[Any]:
         return self._sender.instruments.producing(self._draft.task)
 
     def made(self) -> Job:
-        """The job as it would be stored now, in the trace that is going on here."""
+        """The job to store, in the current trace."""
         return self._sender.instruments.stamped(self.build())
 
     def build(self) -> Job:
-        """The job as it would be stored. Nothing is."""
+        """The job to store."""
         draft, options, now = self._draft, self._draft.options, self._sender.clock.now()
         if draft.overlap is not None:
             raise InvalidJob(
@@ -402,7 +395,21 @@ class JobBuilder(HasOptions, Generic[R]):
         )
 
 
-class WorkableJob(JobBuilder[Any], Generic[W]):
+class Executable(Protocol[R_co]):
+    """A workable with a method `execute`, for type checkers: its job has a result of that type."""
+
+    def execute(self) -> R_co: ...
+
+
+class LastCall(Protocol):
+    """The last call of a chain. It takes no arguments of the method: the data is in the workable."""
+
+    def __call__(
+        self, *, session: Session | None = None, server_timeout: DurationLike | None = None
+    ) -> JobHandle[Any]: ...
+
+
+class WorkableJob(JobBuilder[Any], Generic[W_co]):
     """A job of a workable. The last call of the chain is the method to run: `.execute()`, `.ping()`, …
 
     Unless it has `in_background` or a time, it runs here and now, and only its retries go to the background.
@@ -411,7 +418,7 @@ class WorkableJob(JobBuilder[Any], Generic[W]):
 
     _optimistic = True
 
-    def with_method(self, method: str) -> Self:
+    def with_method(self, method: str) -> WorkableJob[Any]:
         """The method to run, if it is not the last call of the chain: `.with_method("ping").aexecute()`. Raises
         InvalidArguments if there is no such method."""
         self._sender.registry.get(self._draft.task).check_method(method)
@@ -420,17 +427,35 @@ class WorkableJob(JobBuilder[Any], Generic[W]):
     # -- for extensions ------------------------------------------------------------------------------------------
 
     def repeated_as(self, urn: str, unique: bool) -> Self:
-        """For `as_repeatable_job_of`: what the scheduler will be called, and whether its occurrences may overlap."""
+        """For `as_repeatable_job_of`: the urn of the scheduler, and whether its occurrences may overlap."""
         return self.with_urn(urn)._with(overlap=Overlap.UNIQUE if unique else Overlap.ALLOW)
 
-    def __getattr__(self, method: str) -> Callable[..., JobHandle[Any]]:
+    if TYPE_CHECKING:
+
+        @overload
+        def execute(
+            self: WorkableJob[Executable[Coroutine[Any, Any, R]]],
+            *,
+            session: Session | None = None,
+            server_timeout: DurationLike | None = None,
+        ) -> JobHandle[R]: ...
+        @overload
+        def execute(
+            self: WorkableJob[Executable[R]],
+            *,
+            session: Session | None = None,
+            server_timeout: DurationLike | None = None,
+        ) -> JobHandle[R]: ...
+        def execute(self, **options: Any) -> JobHandle[Any]: ...
+
+    def __getattr__(self, method: str) -> LastCall:
         if method.startswith("_"):
             raise AttributeError(method)
         execute = self.with_method(method).execute
 
         def last_word(*args: Any, **kwargs: Any) -> JobHandle[Any]:
             if args or kwargs.keys() - {"session", "server_timeout"}:
-                raise InvalidArguments(f"{method}() takes no arguments as a job: what it needs belongs to the workable")
+                raise InvalidArguments(f"{method}() takes no arguments as a job: give its data to the workable")
             return execute(**kwargs)
 
         return last_word
@@ -438,6 +463,24 @@ class WorkableJob(JobBuilder[Any], Generic[W]):
     def build(self) -> Job:
         self._sender.registry.get(self._draft.task).check_method(self._draft.method)
         return super().build()
+
+
+def job_by_name(producer: Producer, task: str, data: Mapping[str, Any] | Sequence[Any]) -> JobBuilder[Any]:
+    """A job of a task whose code this process may not have. Raises InvalidName, InvalidArguments, UnsupportedValue."""
+    definition = producer.registry.find(check_name("task", task))
+    if isinstance(data, str | bytes) or not isinstance(data, Mapping | Sequence):
+        raise InvalidArguments(f"{task}: data is a mapping of named arguments or a list of them, not {shown(data)}")
+    if definition is None:
+        plain = dict(data) if isinstance(data, Mapping) else list(data)
+        return JobBuilder(producer, JobDraft(task, to_bson(plain, "data")))
+    return JobBuilder(producer, JobDraft(definition.name, definition.store(data), definition.options))
+
+
+def job_of_workable(producer: Producer, workable: W) -> WorkableJob[W]:
+    """A job of a workable, where no method of it is the last call of the chain."""
+    cls, args = type(workable), stored(workable)
+    tags = (*cls.task_options.tags, *tags_of(workable))
+    return WorkableJob(producer, JobDraft(cls.task_name, args, cls.task_options.changed(tags=tags)))
 
 
 class GuardedJob:
@@ -465,7 +508,7 @@ class GuardedJob:
 
 @lru_cache(maxsize=1000)
 def words_that_are_methods(workable: type[Workable]) -> frozenset[str]:
-    """The words of the builder that are also methods which a job of this workable could run."""
+    """The methods of the builder that are also methods of this workable."""
     task = WorkableTask(workable)
     words = {word for word in dir(WorkableJob) if not word.startswith("_")} - {DEFAULT_METHOD, "with_method"}
     found = set()

@@ -1,81 +1,96 @@
-"""Caches of values that many callers ask for: each is read by one caller at a time, and kept for a while."""
+"""Caches of values that many callers ask for: each value is read by one caller at a time, and kept for a while."""
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Hashable
+from concurrent.futures import Future, wait
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-_MOST = 200
-_PATIENCE = 10.0
-"""Seconds to wait at the end for what is still being read."""
-_REST = 20
-"""What took long to read is kept for so many times as long."""
+_MOST_ANSWERS = 200
+_CLOSE_SECONDS = 10.0
+_KEPT_PER_SECOND_OF_READING = 20
+"""A value that took long to read is kept for longer."""
 
 
 class Cache(Generic[T]):
-    """Answers by key, each kept for so many seconds. Callers that ask meanwhile wait for the one that reads."""
+    """Answers by key, each kept for some time. Callers that ask for the same key wait for the caller that reads
+    it; a slow read of one key delays no other."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._lock = threading.Lock()
+        """Held to look at the two dictionaries, never while a value is read."""
         self._answers: dict[Hashable, tuple[float, T]] = {}
+        self._reading: dict[Hashable, Future[T]] = {}
         self._closed = False
 
     def get(self, key: Hashable, read: Callable[[], T]) -> T:
-        """The answer; read now if none is known, or the one that is known is too old."""
+        """The answer; read now if none is known, or the known one is too old."""
         with self._lock:
-            found = self.peek(key)
-            return self._read(key, read) if found is None else found
+            known = self.peek(key)
+            if known is not None:
+                return known
+            reading = self._reading.get(key)
+            if reading is None:
+                self._reading[key] = mine = Future[T]()
+        if reading is None:
+            self._read(key, read, mine)
+            reading = mine
+        return reading.result()
 
     def get_stale(self, key: Hashable, read: Callable[[], T]) -> T | None:
-        """What is known, however old; and if that is too old, it is read again beside. For what takes long."""
-        if not self._closed and self.peek(key) is None and self._lock.acquire(blocking=False):
-            threading.Thread(target=self._refresh, args=(key, read), name="recruiter cache", daemon=True).start()
+        """The known answer, however old. If it is too old, a thread reads it again: for values that take long."""
+        with self._lock:
+            if not self._closed and self.peek(key) is None and key not in self._reading:
+                self._reading[key] = future = Future[T]()
+                arguments = (key, read, future)
+                threading.Thread(target=self._read, args=arguments, name="recruiter cache", daemon=True).start()
         return self.peek(key, old=True)
 
     def get_within(self, key: Hashable, read: Callable[[], T], seconds: float) -> T | None:
-        """What is known, however old, or what is known after so many seconds; it is read beside. None if that takes
-        longer. Raises what reading raises."""
+        """The known answer, however old, or the answer that a thread reads in this time; None if that takes longer.
+        Raises the error of the read."""
         known = self.get_stale(key, read)
-        if known is None and self._lock.acquire(timeout=seconds):
-            self._lock.release()
-            known = self.get(key, read)
-        return known
+        reading = self._reading.get(key)
+        if known is not None:
+            return known
+        if reading is None:  # the read has just ended
+            return self.get(key, read)
+        return reading.result() if wait([reading], seconds).done else None
 
     def peek(self, key: Hashable, *, old: bool = False) -> T | None:
-        """What is known already; with `old` also if it was read too long ago."""
+        """The known answer; with `old` even if it is too old."""
         until, answer = self._answers.get(key, (0.0, None))
         return answer if old or time.monotonic() < until else None
 
     def expire(self) -> None:
-        """Somebody has changed something: what is known is old."""
-        self._answers = {key: (0.0, answer) for key, (_, answer) in self._answers.items()}
+        """Every known answer is too old: a user has changed something."""
+        with self._lock:
+            self._answers = {key: (0.0, answer) for key, (_, answer) in self._answers.items()}
 
     def close(self) -> None:
-        """Reads nothing more beside, and waits for the one who does: a store that is closed meanwhile would be opened
-        again."""
+        """Starts no more threads, and waits for the running ones: otherwise they would open a closed store again."""
         self._closed = True
-        if self._lock.acquire(timeout=_PATIENCE):
-            self._lock.release()
+        wait(list(self._reading.values()), _CLOSE_SECONDS)
 
-    def _refresh(self, key: Hashable, read: Callable[[], T]) -> None:
-        try:
-            self._read(key, read)
-        except Exception:  # the next caller reads again, and gets the error
-            logging.getLogger("recruiter.caches").debug("could not be read", exc_info=True)
-        finally:
-            self._lock.release()
-
-    def _read(self, key: Hashable, read: Callable[[], T]) -> T:
+    def _read(self, key: Hashable, read: Callable[[], T], future: Future[T]) -> None:
+        """Everyone who waits gets the answer or the error; the next caller after an error reads again."""
         began = time.monotonic()
-        found = read()
-        took = time.monotonic() - began
-        while len(self._answers) >= _MOST:
-            self._answers.pop(next(iter(self._answers)))
-        self._answers[key] = (time.monotonic() + max(self._seconds, _REST * took), found)
-        return found
+        try:
+            found = read()
+        except BaseException as error:
+            with self._lock:
+                del self._reading[key]
+            future.set_exception(error)
+            return
+        now = time.monotonic()
+        with self._lock:
+            del self._reading[key]
+            while len(self._answers) >= _MOST_ANSWERS:
+                self._answers.pop(next(iter(self._answers)))
+            self._answers[key] = (now + max(self._seconds, _KEPT_PER_SECOND_OF_READING * (now - began)), found)
+        future.set_result(found)

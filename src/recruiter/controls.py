@@ -11,9 +11,9 @@ from recruiter.domain.names import check_name, check_remark, check_text
 from recruiter.domain.planning.fair import FairShare
 from recruiter.domain.planning.limits import Limit
 from recruiter.domain.planning.needs import AmountLike
+from recruiter.domain.planning.rules import FLEET, Rules
 from recruiter.domain.schedule.scheduler import Pause
 from recruiter.errors import LimitNotFound, WorkerNotFound
-from recruiter.store.collections.limits import FLEET, Rules
 from recruiter.store.database import Store
 from recruiter.views.resources import ResourceUse, resources
 

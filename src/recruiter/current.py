@@ -22,10 +22,14 @@ from datetime import datetime, timedelta
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar, overload
+from typing import Any, NoReturn, ParamSpec, TypeVar, Unpack, overload
+
+from pymongo import AsyncMongoClient, MongoClient
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.client_session import ClientSession
 
 from recruiter.async_face import in_a_thread, in_its_own_thread
-from recruiter.attempt import Attempt, Checkpoints, running
+from recruiter.attempt import Attempt, running
 from recruiter.domain.arguments.check import Signature
 from recruiter.domain.arguments.values import from_bson
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
@@ -34,12 +38,8 @@ from recruiter.domain.names import id_told
 from recruiter.domain.retry.decision import Failure, after, is_last
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidArguments, JobPauses, NoCurrentJob, RecruiterError, SignalTimeout
-from recruiter.programs import LONGEST_OUTPUT, CommandResult, OnLine, Program
-
-if TYPE_CHECKING:
-    from pymongo import AsyncMongoClient, MongoClient
-    from pymongo.asynchronous.client_session import AsyncClientSession
-    from pymongo.client_session import ClientSession
+from recruiter.programs import CommandResult, OnLine, ProcessOptions, Program
+from recruiter.store.runs import Checkpoints
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -286,7 +286,7 @@ class CurrentJob:
             check_checkpoint("the name of a checkpoint or a signal", name)
         attempt = self._attempt
         attempt.check_goes_on()
-        checkpoints = attempt.runner.checkpoints(attempt)
+        checkpoints: Checkpoints = attempt.runner.checkpoints(attempt)
         if attempt.run is not None:
             checkpoints.check()
         return checkpoints
@@ -322,40 +322,24 @@ class CurrentJob:
 
     # -- programs ------------------------------------------------------------------------------------------------
 
-    def run_process(
-        self,
-        argv: Sequence[str | os.PathLike[str]],
-        *,
-        on_line: OnLine | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-        env: Mapping[str, str] | None = None,
-        input: str | bytes | None = None,
-        ok_codes: Iterable[int] = (0,),
-        keep: int = LONGEST_OUTPUT,
-    ) -> CommandResult:
-        """Runs a program with its arguments, without a shell; it ends with the job, and so does all that it started.
+    def run_process(self, argv: Sequence[str | os.PathLike[str]], **options: Unpack[ProcessOptions]) -> CommandResult:
+        """Runs a program with its arguments, without a shell; it ends with the job, and so do all programs that it
+        started.
 
-        Every line it prints goes to the log of the job, and to `on_line`. `env` is added to the environment. The result
-        has its `code`, and the last `keep` bytes of `stdout` and `stderr`. Raises CommandFailed, with its last words,
-        if it cannot be started or ends with a code that is not one of `ok_codes`.
+        Every line it prints goes to the log of the job, and to `on_line`. `cwd` is its folder; `env` is added to the
+        environment; it reads `input`. The result has its `code`, and the last `keep` bytes of `stdout` and `stderr`.
+        Raises CommandFailed, with its last words, if it cannot be started or ends with a code that is not one of
+        `ok_codes` (default: 0).
         """
-        return self._run(Program(), argv, on_line, cwd, env, input, ok_codes, keep)
+        return self._run(Program(), argv, options)
 
     async def arun_process(
-        self,
-        argv: Sequence[str | os.PathLike[str]],
-        *,
-        on_line: OnLine | None = None,
-        cwd: str | os.PathLike[str] | None = None,
-        env: Mapping[str, str] | None = None,
-        input: str | bytes | None = None,
-        ok_codes: Iterable[int] = (0,),
-        keep: int = LONGEST_OUTPUT,
+        self, argv: Sequence[str | os.PathLike[str]], **options: Unpack[ProcessOptions]
     ) -> CommandResult:
         """Like `run_process`, without blocking the event loop. Cancelling it ends the program; `on_line` is called in
         another thread."""
         program = Program()
-        ended = in_its_own_thread(self._run, program, argv, on_line, cwd, env, input, ok_codes, keep)
+        ended = in_its_own_thread(self._run, program, argv, options)
         try:
             return await asyncio.shield(ended)
         except asyncio.CancelledError:
@@ -363,31 +347,14 @@ class CurrentJob:
             await in_its_own_thread(program.end)
             raise
 
-    def _run(
-        self,
-        program: Program,
-        argv: Sequence[str | os.PathLike[str]],
-        on_line: OnLine | None,
-        cwd: str | os.PathLike[str] | None,
-        env: Mapping[str, str] | None,
-        input: str | bytes | None,
-        ok_codes: Iterable[int],
-        keep: int,
-    ) -> CommandResult:
+    def _run(self, program: Program, argv: Sequence[str | os.PathLike[str]], options: ProcessOptions) -> CommandResult:
         if isinstance(argv, str | bytes) or not argv:
             raise InvalidArguments(f'run_process needs a list such as ["bowtie2", "--version"], not {shown(argv)}')
         attempt = self._attempt
         attempt.begin(program)
+        logged: ProcessOptions = {**options, "on_line": partial(_heard, attempt, options.get("on_line"))}
         try:
-            return program.run(
-                [os.fspath(argument) for argument in argv],
-                cwd=cwd,
-                env=env or {},
-                input=input,
-                ok_codes=tuple(ok_codes),
-                keep=keep,
-                on_line=partial(_heard, attempt, on_line),
-            )
+            return program.run([os.fspath(argument) for argument in argv], **logged)
         finally:
             attempt.programs.discard(program)
 

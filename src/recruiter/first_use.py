@@ -58,6 +58,11 @@ def installing(*extras: str) -> str:
     return f"pip install {shlex.quote(requirement(*extras))}"
 
 
+def missing_extra(extra: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
+    """The error for a module that belongs to an extra which is not installed."""
+    return ModuleNotFoundError(f"{error}. It belongs to the extra {extra!r}: {installing(extra)}", name=error.name)
+
+
 def imports_on_first_use(package: str, places: Mapping[str, str]) -> Callable[[str], Any]:
     """The `__getattr__` of a package whose names come from these modules, each imported when its name is used.
 

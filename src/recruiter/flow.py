@@ -13,12 +13,12 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, overload
+from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypeVar, overload
 
 from bson import ObjectId
 
 from recruiter.async_face import async_face, in_a_thread
-from recruiter.builder import JobBuilder
+from recruiter.builder import JobBuilder, job_by_name, job_of_workable
 from recruiter.domain.arguments.results import HasResult, StepResult
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.flow import FlowStep, On, in_order
@@ -27,13 +27,13 @@ from recruiter.domain.names import check_remark, check_text, id_told
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidArguments, InvalidFilter, InvalidFlow, ResultTimeout
 from recruiter.many import Call
-from recruiter.producer import JobSender
+from recruiter.producer import Producer
 from recruiter.results import JobHandle
 from recruiter.steps.control_flow import cancel_flow, pause_flow, resume_flow, retry_flow
 from recruiter.store.codec import job_document, new_id
 from recruiter.store.collections import flows
 from recruiter.store.connection import answered_within
-from recruiter.store.in_session import Session, aperform, in_own_transaction, is_async, perform
+from recruiter.store.in_session import Session, aperform, is_async
 from recruiter.task import Task
 from recruiter.views.flows import FlowReport, StepReport, flow_id, flow_report, flow_reports, found, step_reports
 from recruiter.workable import Workable
@@ -42,16 +42,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 TaskOrJob: TypeAlias = "Task[..., Any, R] | JobBuilder[R] | Workable | str"
-"""What a step runs: a task, which is given its arguments; a job with options of its own; a workable; or a task by its
-name."""
-
-
-class FlowSender(JobSender, Protocol):
-    """What flows need to make their jobs."""
-
-    def job(self, task: str, data: Mapping[str, Any] | Sequence[Any] = ...) -> JobBuilder[Any]: ...
-
-    def unguarded_job_of(self, workable: Any) -> JobBuilder[Any]: ...
+"""The task of a step, which is given its arguments; a job with its own options; a workable; or a task by its name."""
 
 
 _FIRST_LOOK, _LONGEST_BETWEEN_LOOKS = 0.02, 0.5
@@ -92,10 +83,10 @@ class _Draft:
     any: frozenset[JobId]
     takes: tuple[JobId, ...]
     added: ObjectId | None
-    """Of a step with an id of the user's own: in which order it was added."""
+    """The order in which a step with an id of the user was added."""
 
     def placed(self, flow: ObjectId, now: datetime, owner: str | None, *, blocked: bool, on: On | None = None) -> Job:
-        """The job as it is stored. A blocked one expires some time after its release, not before."""
+        """The job to store. The expiry of a blocked job counts from its release."""
         job, delay = self.job, self.delay if blocked else None
         at_once = job.scheduled_at <= job.created_at or delay is not None
         place = FlowStep(flow, job.id, self.after, self.any, self.takes, on, self.added, delay)
@@ -111,29 +102,30 @@ class _Draft:
 
 
 class _Adding:
-    """What a new flow and one that has begun have in common: steps are added."""
+    """Adds steps: the base of new and started flows."""
 
     id: ObjectId
-    _recruiter: FlowSender
+    _recruiter: Producer
 
+    # Types cannot say "the task's own arguments, and `after`": with `after`, only `task.job(…)` is checked by editors.
     @overload
     def add(self, task: Task[P, Any, R], /, *args: P.args, **kwargs: P.kwargs) -> Step[R]: ...
     @overload
     def add(
-        self,
-        task: Task[..., Any, R] | JobBuilder[R],
-        /,
-        *args: Any,
-        after: Steps = None,
-        after_any: Steps = None,
-        **kwargs: Any,
+        self, task: Task[..., Any, R], /, *args: Any, after: Steps, after_any: Steps = None, **kwargs: Any
     ) -> Step[R]: ...
     @overload
+    def add(self, task: Task[..., Any, R], /, *args: Any, after_any: Steps, **kwargs: Any) -> Step[R]: ...
+    @overload
+    def add(self, task: JobBuilder[R], /, *, after: Steps = None, after_any: Steps = None) -> Step[R]: ...
+    @overload
+    def add(self, task: Workable, /, *, after: Steps = None, after_any: Steps = None) -> Step[Any]: ...
+    @overload
     def add(
-        self, task: Workable | str, /, *args: Any, after: Steps = None, after_any: Steps = None, **kwargs: Any
+        self, task: str, /, *args: Any, after: Steps = None, after_any: Steps = None, **kwargs: Any
     ) -> Step[Any]: ...
     def add(self, task: Any, /, *args: Any, **kwargs: Any) -> Step[Any]:
-        """Adds a step: a task with its arguments, checked as `enqueue` does, or a job that was told more
+        """Adds a step: a task with its arguments, checked like in `enqueue`, or a job with options
         (`task.job(…).with_priority(5)`), or a workable.
 
         It starts when all steps in `after`, and all whose `.result` is an argument, have succeeded; if one of them
@@ -173,14 +165,14 @@ class _Adding:
         if isinstance(task, Task):
             return task.job(*args, **kwargs)
         if isinstance(task, str):
-            return self._recruiter.job(task, dict(kwargs) if kwargs else list(args))
+            return job_by_name(self._recruiter, task, dict(kwargs) if kwargs else list(args))
         given: Any = task
         if not isinstance(given, Workable | JobBuilder):
             hint = "; make it a task with @recruiter.task" if callable(given) else ""
             raise InvalidFlow(f"a step is a task, a job or a workable, not {shown(given)}{hint}")
         if args or kwargs:
             raise InvalidArguments(f"{shown(task)} has its arguments already")
-        return task if isinstance(task, JobBuilder) else self._recruiter.unguarded_job_of(task)
+        return task if isinstance(task, JobBuilder) else job_of_workable(self._recruiter, task)
 
     def _draft(self, builder: JobBuilder[R], after: Steps, after_any: Steps) -> tuple[_Draft, Step[R]]:
         (job, takes), delay = builder.as_step(), builder.delay
@@ -218,9 +210,9 @@ def _check_apart(task: str, after: Iterable[JobId], after_any: Collection[JobId]
 
 
 class Flow(_Adding):
-    """A flow to be. `add` its steps, then `start` it: nothing is stored before that."""
+    """A new flow. `add` its steps, then `start` it: nothing is stored before that."""
 
-    def __init__(self, recruiter: FlowSender, name: str, owner: str | None = None) -> None:
+    def __init__(self, recruiter: Producer, name: str, owner: str | None = None) -> None:
         self._recruiter = recruiter
         self.id = new_id()
         """The id of the flow."""
@@ -250,15 +242,33 @@ class Flow(_Adding):
         waits = tuple(dict.fromkeys((*draft.after, *before, *ended)))
         self._drafts[id] = replace(draft, after=waits, any=draft.any | ended)
 
-    def on_success(self, task: TaskOrJob[Any], /, *args: Any, **kwargs: Any) -> Self:
+    @overload
+    def on_success(self, task: Task[P, Any, Any], /, *args: P.args, **kwargs: P.kwargs) -> Self: ...
+    @overload
+    def on_success(self, task: JobBuilder[Any] | Workable, /) -> Self: ...
+    @overload
+    def on_success(self, task: str, /, *args: Any, **kwargs: Any) -> Self: ...
+    def on_success(self, task: Any, /, *args: Any, **kwargs: Any) -> Self:
         """Runs this once, when all steps have succeeded."""
         return self._at_the_end(On.SUCCESS, task, args, kwargs)
 
-    def on_failure(self, task: TaskOrJob[Any], /, *args: Any, **kwargs: Any) -> Self:
+    @overload
+    def on_failure(self, task: Task[P, Any, Any], /, *args: P.args, **kwargs: P.kwargs) -> Self: ...
+    @overload
+    def on_failure(self, task: JobBuilder[Any] | Workable, /) -> Self: ...
+    @overload
+    def on_failure(self, task: str, /, *args: Any, **kwargs: Any) -> Self: ...
+    def on_failure(self, task: Any, /, *args: Any, **kwargs: Any) -> Self:
         """Runs this once, when all steps have ended and not all have succeeded."""
         return self._at_the_end(On.FAILURE, task, args, kwargs)
 
-    def on_end(self, task: TaskOrJob[Any], /, *args: Any, **kwargs: Any) -> Self:
+    @overload
+    def on_end(self, task: Task[P, Any, Any], /, *args: P.args, **kwargs: P.kwargs) -> Self: ...
+    @overload
+    def on_end(self, task: JobBuilder[Any] | Workable, /) -> Self: ...
+    @overload
+    def on_end(self, task: str, /, *args: Any, **kwargs: Any) -> Self: ...
+    def on_end(self, task: Any, /, *args: Any, **kwargs: Any) -> Self:
         """Runs this once, when all steps have ended, well or not."""
         return self._at_the_end(On.END, task, args, kwargs)
 
@@ -283,12 +293,8 @@ class Flow(_Adding):
         """
         with answered_within(server_timeout):
             flow, jobs = self._built()
-            store, own_ids = self._recruiter.store, self._own_ids
-            if session is not None:
-                perform(store, session, lambda here: here.start_flow(flow, jobs, own_ids=own_ids))
-            else:
-                in_own_transaction(store, lambda here: here.start_flow(flow, jobs, own_ids=own_ids))
-                self._recruiter.after_send()
+            own_ids = self._own_ids
+            self._recruiter.produce(lambda here: here.start_flow(flow, jobs, own_ids=own_ids), session)
         return self._handle()
 
     async def astart(self, *, session: Session | None = None, server_timeout: DurationLike | None = None) -> FlowHandle:
@@ -309,7 +315,7 @@ class Flow(_Adding):
         self._started = True
         return FlowHandle(self._recruiter, self.id)
 
-    def _built(self) -> tuple[flows.Flow, list[Job]]:
+    def _built(self) -> tuple[flows.StoredFlow, list[Job]]:
         self._check_not_started()
         if not self._drafts:
             raise InvalidFlow(f"flow {self.name!r} has no steps; add() them before start()")
@@ -319,7 +325,7 @@ class Flow(_Adding):
         ends = tuple(
             (on, job_document(draft.placed(self.id, now, self.owner, blocked=False, on=on))) for on, draft in self._ends
         )
-        return flows.Flow(self.id, self.name, now, self.owner, ends), jobs
+        return flows.StoredFlow(self.id, self.name, now, self.owner, ends), jobs
 
     def _told(self, id: JobId) -> str:
         return f"{self._drafts[id].job.task} ({id})"
@@ -333,9 +339,9 @@ class Flow(_Adding):
 
 
 class FlowHandle(_Adding):
-    """A flow that was started: to be asked, told, and added to."""
+    """A started flow: reports on it, controls it and adds steps."""
 
-    def __init__(self, recruiter: FlowSender, id: ObjectId, current: Step[Any] | None = None) -> None:
+    def __init__(self, recruiter: Producer, id: ObjectId, current: Step[Any] | None = None) -> None:
         self._recruiter = recruiter
         self.id = id
         """The id of the flow."""
@@ -358,8 +364,8 @@ class FlowHandle(_Adding):
     asteps = async_face(steps)
 
     def wait(self, timeout: DurationLike | None = None) -> FlowReport:
-        """Returns when all steps have ended, well or not; also those that were added, recovered or retried before this
-        call. Raises ResultTimeout when the time is over, and FlowNotFound."""
+        """Returns when all steps have ended, with or without success, including steps that were added, recovered or
+        retried before this call. Raises ResultTimeout and FlowNotFound."""
         until = None if timeout is None else time.monotonic() + to_seconds(timeout)
         pause = _FIRST_LOOK
         while True:
@@ -368,7 +374,7 @@ class FlowHandle(_Adding):
                 return report
             if until is not None and time.monotonic() >= until:
                 raise ResultTimeout(
-                    f"flow {flow.name!r} ({self.id}) has not ended in time; it goes on, and you can wait again"
+                    f"flow {flow.name!r} ({self.id}) has not ended in time; it continues, and you can wait again"
                 )
             time.sleep(pause if until is None else max(0.0, min(pause, until - time.monotonic())))
             pause = min(1.2 * pause, _LONGEST_BETWEEN_LOOKS)
@@ -392,24 +398,24 @@ class FlowHandle(_Adding):
     acancel = async_face(cancel)
 
     def pause(self, *, by: str | None = None, reason: str | None = None) -> None:
-        """Starts no other step from now on; those that run go on, and steps that workers have been given may still
-        start, for a heartbeat. Raises FlowNotFound."""
+        """Starts no further step. Running steps continue, and assigned steps may still start until the next heartbeat
+        of their worker. Raises FlowNotFound."""
         check_remark(by, reason)
         pause_flow(self._recruiter.store, self.id, self._recruiter.clock.now(), by, reason)
 
     apause = async_face(pause)
 
     def resume(self) -> None:
-        """Goes on with a flow that was paused. Raises FlowNotFound."""
+        """Resumes a paused flow. Raises FlowNotFound."""
         resume_flow(self._recruiter.store, self.id)
         self._recruiter.after_send()
 
     aresume = async_face(resume)
 
     def retry(self, *, lost: bool = False) -> int:
-        """Recovers every step that has failed or was cancelled, and the flow goes on where it stopped; returns how many
-        were recovered. A flow that is paused stays paused. A step that was lost must not run twice, and may have done
-        its work: it is recovered only with `lost=True`, or by its id (`recruiter.recover`). Raises FlowNotFound, and
+        """Recovers every step that has failed or was cancelled, and the flow continues where it stopped; returns how
+        many were recovered. A paused flow stays paused. A lost step must not run twice, and may have done its work: it
+        is recovered only with `lost=True`, or by its id (`recruiter.recover`). Raises FlowNotFound, and
         InvalidFlow while a cancelled flow has steps that have not ended: `wait` for it first."""
         recovered = retry_flow(self._recruiter.store, self.id, self._recruiter.clock.now(), lost=lost)
         self._recruiter.after_send()
@@ -421,8 +427,8 @@ class FlowHandle(_Adding):
     aadd_many = async_face(_Adding.add_many)
 
     def _add(self, builders: Sequence[JobBuilder[R]], after: Steps, after_any: Steps) -> list[Step[R]]:
-        """Stores them at once. What they wait for may be over: the leader decides when they start. A step with an id of
-        the user's own that the flow has already is left as it is: an attempt before this one may have added it."""
+        """Stores them immediately. Their dependencies may have ended: the leader decides when they start. A step with
+        an id of the user that the flow already has is left unchanged: an earlier attempt may have added it."""
         store = self._recruiter.store
         flow = found(store, self.id)
         drafts = [self._draft(builder, after, after_any) for builder in builders]
@@ -432,8 +438,7 @@ class FlowHandle(_Adding):
         there = store.flow_steps.known(self.id, own) if own else set()
         jobs = [draft.placed(self.id, now, flow.owner, blocked=True) for draft, step in drafts if step.id not in there]
         if jobs:
-            in_own_transaction(store, lambda here: here.add_steps(self.id, jobs, own_ids=bool(own)))
-            self._recruiter.after_send()
+            self._recruiter.produce(lambda here: here.add_steps(self.id, jobs, own_ids=bool(own)))
         return [step for _, step in drafts]
 
     def _check_known(self, drafts: Sequence[_Draft]) -> None:
@@ -447,7 +452,7 @@ class FlowHandle(_Adding):
         return f"FlowHandle({id_told(self.id)})"
 
 
-def chain(recruiter: FlowSender, name: str, first: TaskOrJob[Any], *others: TaskOrJob[Any]) -> Flow:
+def chain(recruiter: Producer, name: str, first: TaskOrJob[Any], *others: TaskOrJob[Any]) -> Flow:
     """One step after the other. A task takes the result of the step before it as its argument; a job that has its
     arguments already only waits for it."""
     flow = Flow(recruiter, name)
@@ -458,7 +463,7 @@ def chain(recruiter: FlowSender, name: str, first: TaskOrJob[Any], *others: Task
 
 
 def fan_out(
-    recruiter: FlowSender,
+    recruiter: Producer,
     name: str,
     task: Task[..., Any, Any] | str,
     calls: Iterable[Call],
@@ -478,7 +483,7 @@ def fan_out(
 class Flows:
     """`recruiter.flows`: flows that were started."""
 
-    def __init__(self, recruiter: FlowSender) -> None:
+    def __init__(self, recruiter: Producer) -> None:
         self._recruiter = recruiter
 
     def find(self, id: ObjectId | str) -> FlowHandle:
@@ -494,8 +499,8 @@ class Flows:
         return FlowHandle(self._recruiter, place.flow, Step(place.flow, place.step, task))
 
     def latest(self, *, limit: int = 50, owner: str | None = None, running: bool | None = None) -> list[FlowReport]:
-        """The newest flows, so many, or all with a `limit` of 0; or those of an owner; with `running` those that have
-        not ended, or have. Raises InvalidFilter."""
+        """The newest flows, up to `limit`, or all with 0; only the flows of an `owner`, or with `running` only flows
+        that have not ended (True) or have ended (False). Raises InvalidFilter."""
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
             raise InvalidFilter(f"limit is {shown(limit)}; give a number of flows, or 0 for all of them")
         return flow_reports(self._recruiter.store, limit, owner, running)

@@ -32,7 +32,7 @@ from recruiter.errors import JobCancelled, JobTimedOut
 P = ParamSpec("P")
 R = TypeVar("R")
 
-SIGNAL = signal.SIGALRM
+SIGNAL: signal.Signals = getattr(signal, "SIGALRM", signal.SIGTERM)  # Windows has none, and no child processes
 _ONLY_OURS = frozenset([SIGNAL])
 _quick: Any = getattr(signal, "_signal", signal)
 """The same functions, without making an enum of every answer: before Python 3.12 that takes longer than the rest."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, Literal, TypeVar, Unpack, overload
+from typing import Unpack
 
 from recruiter.async_face import async_face
 from recruiter.domain.duration import DurationLike
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import check_remark
-from recruiter.domain.search.filter import Conditions, Count, JobFilter, JobSummary, Page, filter_of
+from recruiter.domain.search.filter import Conditions, Count, JobFilter, Page, filter_of
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidFilter
 from recruiter.steps.cancel import cancel_some, without_new_jobs
@@ -21,17 +21,15 @@ from recruiter.store.changes import JobChange
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
 from recruiter.store.fields import check_id
-from recruiter.views.find import identify
-from recruiter.views.search import FULL, ID, SHORT, Form, count, recognize, search
-
-T = TypeVar("T")
+from recruiter.store.search.search import MINIMAL
+from recruiter.views.find import identify, recognize
 
 MOST_LISTED = 1_000
 COUNTED = 100_000
 _PAGE = 500
 
 Progress = Callable[[int], None]
-"""Told how many are done so far, after each batch."""
+"""Called after each batch with the number of jobs that are done."""
 
 
 class Jobs:
@@ -42,26 +40,6 @@ class Jobs:
         self._store = store
         self._sent = sent
 
-    @overload
-    def list(
-        self,
-        filter: JobFilter | None = None,
-        *,
-        limit: int = 50,
-        after: str | None = None,
-        minimal: Literal[False] = False,
-        **conditions: Unpack[Conditions],
-    ) -> Page[Job]: ...
-    @overload
-    def list(
-        self,
-        filter: JobFilter | None = None,
-        *,
-        limit: int = 50,
-        after: str | None = None,
-        minimal: Literal[True],
-        **conditions: Unpack[Conditions],
-    ) -> Page[JobSummary]: ...
     def list(
         self,
         filter: JobFilter | None = None,
@@ -70,34 +48,33 @@ class Jobs:
         after: str | None = None,
         minimal: bool = False,
         **conditions: Unpack[Conditions],
-    ) -> Page[Job] | Page[JobSummary]:
+    ) -> Page[Job]:
         """A page of jobs: running jobs, then waiting jobs in the order in which they will start, then ended jobs, the
-        newest first. `after` is the `next` of the previous page. `minimal` gives short records, which are quicker to
-        read."""
+        newest first. `after` is the `next` of the previous page. With `minimal`, arguments, result, log and history
+        are not read and stay empty, and `executions` has only the last attempt, without its trace."""
         wanted = filter_of(filter, conditions)
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_LISTED:
             raise InvalidFilter(f"limit is {shown(limit)}; a page has 1 to {MOST_LISTED:,} jobs")
         store = self._store()
-        if minimal:
-            return search(store, wanted, store.clock.now(), SHORT, limit=limit, after=after)
-        return search(store, wanted, store.clock.now(), FULL, limit=limit, after=after)
+        fields = MINIMAL if minimal else None
+        return store.search.jobs(wanted, store.clock.now(), limit=limit, after=after, fields=fields)
 
     alist = async_face(list)
 
-    @overload
-    def iterate(
-        self, filter: JobFilter | None = None, *, minimal: Literal[False] = False, **conditions: Unpack[Conditions]
-    ) -> Iterator[Job]: ...
-    @overload
-    def iterate(
-        self, filter: JobFilter | None = None, *, minimal: Literal[True], **conditions: Unpack[Conditions]
-    ) -> Iterator[JobSummary]: ...
     def iterate(
         self, filter: JobFilter | None = None, *, minimal: bool = False, **conditions: Unpack[Conditions]
-    ) -> Iterator[Job] | Iterator[JobSummary]:
+    ) -> Iterator[Job]:
         """All of them, one after another, however many there are."""
-        form: Form[Any] = SHORT if minimal else FULL
-        return (job for page in self._pages(filter_of(filter, conditions), form) for job in page)
+        return self._iterate(filter_of(filter, conditions), minimal)
+
+    def _iterate(self, wanted: JobFilter, minimal: bool) -> Iterator[Job]:
+        after: str | None = None
+        while True:
+            page = self.list(wanted, limit=_PAGE, after=after, minimal=minimal)
+            yield from page
+            after = page.next
+            if after is None:
+                return
 
     async def aiterate(self, filter: JobFilter | None = None, **conditions: Unpack[Conditions]) -> AsyncIterator[Job]:
         """Like `iterate`, for `async for`; whole jobs only."""
@@ -114,12 +91,12 @@ class Jobs:
     def count(
         self, filter: JobFilter | None = None, *, most: int | None = COUNTED, **conditions: Unpack[Conditions]
     ) -> Count:
-        """Counts the jobs, up to `most`. Where no index answers, it reads at most that many documents; `exact` says
-        whether the number is the total. With `most=None` it counts all of them, however long that takes."""
+        """Counts the jobs, up to `most`. Where no index answers, it reads at most that many documents; `exact` is false
+        if there may be more. `most=None` counts all of them."""
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most < 2**31):
             raise InvalidFilter(f"most is {shown(most)}; it must be a whole number of 1 or more, or None")
         store = self._store()
-        return count(store, filter_of(filter, conditions), store.clock.now(), most)
+        return store.search.count(filter_of(filter, conditions), store.clock.now(), most)
 
     acount = async_face(count)
 
@@ -160,7 +137,7 @@ class Jobs:
         **conditions: Unpack[Conditions],
     ) -> int:
         """Gives waiting jobs another time, as `Recruiter.reschedule` does with one; returns how many. Jobs that a
-        worker takes meanwhile, and those that cannot be changed, are left as they are."""
+        worker takes meanwhile, and jobs that cannot be changed, stay unchanged."""
         check_remark(by, reason)
         change = to_time(self._store().clock.now(), at, in_, by, reason)
         return self._change(_meant(filter, conditions, everything).to_change(), change, progress)
@@ -255,8 +232,7 @@ class Jobs:
     aremove = async_face(remove)
 
     def id_of(self, text: str) -> JobId:
-        """The id of the job that a person writes like this: an ObjectId, a number, a UUID or a text. Raises
-        JobNotFound."""
+        """The id of the job with this id as text: an ObjectId, a number, a UUID or a string. Raises JobNotFound."""
         return identify(self._store(), str(check_id(text)))
 
     aid_of = async_face(id_of)
@@ -276,24 +252,16 @@ class Jobs:
         also: Callable[[], Sequence[Document]] = tuple,
     ) -> int:
         """Acts on all of them, batch by batch."""
-        done = 0
-        for page in self._pages(wanted, ID, also):
+        store = self._store()
+        now, after, done = store.clock.now(), None, 0
+        while True:
+            page = store.search.ids(wanted, now, limit=_PAGE, after=after, also=also())
             done += act(page.jobs) if page.jobs else 0
             if progress is not None:
                 progress(done)
-        return done
-
-    def _pages(
-        self, wanted: JobFilter, form: Form[T], also: Callable[[], Sequence[Document]] = tuple
-    ) -> Iterator[Page[T]]:
-        store = self._store()
-        now, after = store.clock.now(), None
-        while True:
-            page = search(store, wanted, now, form, limit=_PAGE, after=after, also=also())
-            yield page
             after = page.next
             if after is None:
-                return
+                return done
 
 
 def _meant(filter: JobFilter | None, conditions: Conditions, everything: bool) -> JobFilter:

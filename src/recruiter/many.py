@@ -1,4 +1,4 @@
-"""Enqueues many jobs at once: the options that they share, and the result for each."""
+"""Enqueues many jobs in one call: their shared options, and the result for each."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import datetime
+from functools import partial
 from typing import Any, Generic, Literal, TypedDict, TypeVar, get_args
 
 from bson import ObjectId
@@ -19,22 +20,19 @@ from recruiter.domain.text import shown
 from recruiter.domain.uniqueness import Until
 from recruiter.errors import InvalidArguments, InvalidJob, JobsRefused, RecruiterError
 from recruiter.interruption import may_be_interrupted
-from recruiter.producer import JobSender
+from recruiter.producer import Producer
 from recruiter.results import JobHandle
 from recruiter.steps.enqueue import LARGEST_BATCH
 from recruiter.store.batches import in_batches
 from recruiter.store.codec import JobEncoder, encode, new_id
 from recruiter.store.connection import answered_within
 from recruiter.store.in_session import (
-    Creation,
     InSession,
+    Produced,
     Session,
     Steps,
-    UniqueJob,
     aperform,
-    in_own_transaction,
     is_async,
-    perform,
 )
 from recruiter.store.payload import Owner
 
@@ -43,12 +41,12 @@ T = TypeVar("T")
 
 Call = tuple[Any, ...] | Mapping[str, Any]
 Errors = Literal["raise", "return"]
-_AT_ONCE = 500
-"""Jobs in one transaction of ours."""
+Write = Callable[[InSession, list[T]], Steps[list[Produced]]]
+MAX_JOBS_PER_TRANSACTION = 500
 
 
 class ManyOptions(TypedDict, total=False):
-    """What all of them have in common, in the words of the builder."""
+    """The options that they share, named like the methods of the builder."""
 
     group: str
     tags: Iterable[str]
@@ -57,24 +55,24 @@ class ManyOptions(TypedDict, total=False):
     schedule_in: DurationLike
     unique: bool | Until
     ids: Sequence[JobId]
-    """An id of your own for each, in the same order."""
+    """Your own id for each job, in the same order."""
     session: Session | None
     server_timeout: DurationLike | None
 
 
 def check_options(options: ManyOptions) -> None:
-    """Raises InvalidJob for an option that there is not."""
+    """Raises InvalidJob for an unknown option."""
     unknown = sorted(set(options) - set(ManyOptions.__annotations__))
     if unknown:
         raise InvalidJob(f"there is no option {', '.join(unknown)}; known: {', '.join(ManyOptions.__annotations__)}")
 
 
 class Many(Generic[R]):
-    """Jobs of a task to be made together. One that cannot be made does not stop the others."""
+    """Jobs of one task. A job that cannot be stored does not stop the others."""
 
     def __init__(
         self,
-        sender: JobSender,
+        sender: Producer,
         task: str,
         calls: Sequence[Call],
         arguments_of: Callable[[Call], Mapping[str, Any]],
@@ -99,83 +97,71 @@ class Many(Generic[R]):
         self._answers: list[JobHandle[R] | RecruiterError | None] = [None] * len(calls)
 
     def enqueue(self, errors: Errors) -> list[Any]:
+        if self._session is not None or self._ids is not None or self._is_unique:
+            return self._produce(errors, *self._enqueuing)
         with answered_within(self._timeout), self._producing():
-            if self._is_unique:
-                self._make_unique(self._built(errors, _wanted))
-                return self._answered(errors)
-            if self._session is not None:
-                jobs = self._built(errors, _job)
-                self._enqueued(jobs, perform(self._sender.store, self._session, self._steps(jobs)))
-            elif self._ids is not None:
-                for some in _batches(self._built(errors, _job)):
-                    self._enqueued(some, in_own_transaction(self._sender.store, self._steps(some)))
-                self._sender.after_send()
-            else:
-                self._send(errors)
+            self._send(errors)
         return self._answered(errors)
 
     async def aenqueue(self, errors: Errors) -> list[Any]:
         if self._session is None or not is_async(self._session):
             return await in_a_thread(self.enqueue, errors)
-        with answered_within(self._timeout), self._producing():
-            if self._is_unique:
-                wanted = await in_a_thread(self._built, errors, _wanted)
-                for some in _batches(wanted):
-                    self._met(some, await aperform(self._sender.store, self._session, _unique(some)))
-                return self._answered(errors)
-            jobs = await in_a_thread(self._built, errors, _job)
-            self._enqueued(jobs, await aperform(self._sender.store, self._session, self._steps(jobs)))
-        return self._answered(errors)
-
-    @property
-    def _is_unique(self) -> bool:
-        """Whether they may meet others, by an option of this call or of their task."""
-        job = self._builder_of({})
-        return (job.unique_if(self._options["unique"]) if "unique" in self._options else job).is_unique
-
-    def _make_unique(self, wanted: list[tuple[int, UniqueJob]]) -> None:
-        for some in _batches(wanted):
-            self._met(some, self._sender.send_unique([job for _, job in some], self._session))
+        return await self._aproduce(self._session, errors, *self._enqueuing)
 
     def create(self, errors: Errors) -> list[Any]:
-        with answered_within(self._timeout), self._producing():
-            wanted = self._built(errors, _creation)
-            if self._session is not None:
-                self._created(wanted, perform(self._sender.store, self._session, _creations(wanted)))
-            else:
-                for some in _batches(wanted):
-                    self._created(some, in_own_transaction(self._sender.store, _creations(some)))
-                self._sender.after_send()
-        return self._answered(errors)
+        return self._produce(errors, JobBuilder.creation, InSession.create)
 
     async def acreate(self, errors: Errors) -> list[Any]:
         if self._session is None or not is_async(self._session):
             return await in_a_thread(self.create, errors)
+        return await self._aproduce(self._session, errors, JobBuilder.creation, InSession.create)
+
+    @property
+    def _is_unique(self) -> bool:
+        """Whether this call or the task has the option `unique`."""
+        job = self._builder_of({})
+        return (job.unique_if(self._options["unique"]) if "unique" in self._options else job).is_unique
+
+    @property
+    def _enqueuing(self) -> tuple[Callable[[JobBuilder[R]], Any], Write[Any]]:
+        if self._is_unique:
+            return lambda builder: builder.unique_job(builder.made()), InSession.enqueue_unique
+        return JobBuilder.made, partial(InSession.enqueue, own_ids=self._ids is not None)
+
+    def _produce(self, errors: Errors, build: Callable[[JobBuilder[R]], T], write: Write[T]) -> list[Any]:
         with answered_within(self._timeout), self._producing():
-            wanted = await in_a_thread(self._built, errors, _creation)
-            self._created(wanted, await aperform(self._sender.store, self._session, _creations(wanted)))
+            for batch in self._batches(errors, build):
+                self._note(batch, self._sender.produce(_writing(write, batch), self._session))
+        return self._answered(errors)
+
+    async def _aproduce(
+        self, session: Session, errors: Errors, build: Callable[[JobBuilder[R]], T], write: Write[T]
+    ) -> list[Any]:
+        with answered_within(self._timeout), self._producing():
+            for batch in await in_a_thread(self._batches, errors, build):
+                self._note(batch, await aperform(self._sender.store, session, _writing(write, batch)))
         return self._answered(errors)
 
     def _producing(self) -> AbstractContextManager[Any]:
         return self._sender.instruments.producing(self._task, len(self._calls))
 
-    def _built(self, errors: Errors, build: Callable[[JobBuilder[R]], T]) -> list[tuple[int, T]]:
-        """What can be made, with its place; for the rest the error is noted."""
+    def _batches(self, errors: Errors, build: Callable[[JobBuilder[R]], T]) -> list[list[tuple[int, T]]]:
+        """The jobs that can be made, with their positions, for one transaction each; for the others the error is
+        noted."""
 
         def one(place: int, call: Call) -> T:
-            job = self._told(self._builder_of(self._arguments_of(call)))
+            job = self._with_options(self._builder_of(self._arguments_of(call)))
             return build(job if self._ids is None else job.with_id(self._ids[place]))
 
-        return self._each(errors, one)
+        return list(in_batches(self._each(errors, one), lambda item: _size_of(item[1]), MAX_JOBS_PER_TRANSACTION))
 
     def _send(self, errors: Errors) -> None:
-        """All are made at one moment, so what they share is encoded once. First all arguments are checked, so that a
-        mistake in the code of the caller is raised before anything is stored. Then each part is encoded while MongoDB
-        stores the one before."""
+        """The shared fields are encoded once. First all arguments are checked, so that an exception of the caller's
+        code is raised before anything is stored. Then each part is encoded while MongoDB stores the part before it."""
         arguments_of, seal, task = self._arguments_of, self._sender.payload.seal_arguments, self._task
         try:
-            encode = JobEncoder(_job(self._told(self._builder_of({})))).encode
-        except InvalidJob as error:  # what is wrong with one is wrong with all
+            encode = JobEncoder(self._with_options(self._builder_of({})).made()).encode
+        except InvalidJob as error:  # an invalid option is an error of every job
             self._answers = [error] * len(self._calls)
             return
 
@@ -202,7 +188,7 @@ class Many(Generic[R]):
         for number, (place, id) in enumerate(sent):
             self._answers[place] = refused[number] if number in refused else handle(id, returns)
 
-    def _told(self, job: JobBuilder[R]) -> JobBuilder[R]:
+    def _with_options(self, job: JobBuilder[R]) -> JobBuilder[R]:
         options = self._options
         if "group" in options:
             job = job.in_group(options["group"])
@@ -229,19 +215,8 @@ class Many(Generic[R]):
                 self._answers[place] = error
         return made
 
-    def _steps(self, jobs: list[tuple[int, Job]]) -> Callable[[InSession], Steps[list[RecruiterError | None]]]:
-        return lambda here: here.enqueue([job for _, job in jobs], own_ids=self._ids is not None)
-
-    def _enqueued(self, jobs: list[tuple[int, Job]], errors: list[RecruiterError | None]) -> None:
-        for (place, job), error in zip(jobs, errors, strict=True):
-            self._answers[place] = self._sender.handle(job.id, self._returns) if error is None else error
-
-    def _created(self, wanted: list[tuple[int, Creation]], answers: list[tuple[JobId, bool]]) -> None:
-        for (place, _), (id, created) in zip(wanted, answers, strict=True):
-            self._answers[place] = self._sender.handle(id, self._returns, created=created)
-
-    def _met(self, jobs: list[tuple[int, UniqueJob]], answers: list[tuple[JobId, bool] | RecruiterError]) -> None:
-        for (place, _), answer in zip(jobs, answers, strict=True):
+    def _note(self, batch: list[tuple[int, T]], produced: list[Produced]) -> None:
+        for (place, _), answer in zip(batch, produced, strict=True):
             if isinstance(answer, RecruiterError):
                 self._answers[place] = answer
             else:
@@ -255,7 +230,7 @@ class Many(Generic[R]):
 
 
 def _one_ahead(make: Callable[[int], T], numbers: Sequence[int]) -> Iterator[T]:
-    """What is made of each number, on a thread of its own: the next one while the caller is busy with this one."""
+    """Calls `make` for each number in a separate thread, one call ahead of the caller."""
     if len(numbers) < 2 or may_be_interrupted():
         yield from map(make, numbers)
         return
@@ -271,35 +246,13 @@ def _one_ahead(make: Callable[[int], T], numbers: Sequence[int]) -> Iterator[T]:
         yield coming.result()
 
 
-def _job(builder: JobBuilder[Any]) -> Job:
-    return builder.in_background().made()
-
-
-def _creation(builder: JobBuilder[Any]) -> Creation:
-    return builder.creation()
-
-
-def _wanted(builder: JobBuilder[Any]) -> UniqueJob:
-    return builder.unique_job(builder.in_background().made())
-
-
-def _unique(
-    jobs: list[tuple[int, UniqueJob]],
-) -> Callable[[InSession], Steps[list[tuple[JobId, bool] | RecruiterError]]]:
-    return lambda here: here.enqueue_unique([job for _, job in jobs])
-
-
-def _creations(wanted: list[tuple[int, Creation]]) -> Callable[[InSession], Steps[list[tuple[JobId, bool]]]]:
-    return lambda here: here.create([creation for _, creation in wanted])
-
-
-def _batches(items: list[tuple[int, T]]) -> Iterable[list[tuple[int, T]]]:
-    """For one transaction each."""
-    return in_batches(items, lambda item: _size_of(item[1]), _AT_ONCE)
+def _writing(write: Write[T], batch: list[tuple[int, T]]) -> Callable[[InSession], Steps[list[Produced]]]:
+    jobs = [job for _, job in batch]
+    return lambda here: write(here, jobs)
 
 
 def _size_of(item: object) -> int:
-    """Bytes of its arguments, which are all that is large; those that cannot be encoded are refused later."""
+    """The size of its arguments in bytes; 0 if they cannot be encoded, which is an error later."""
     job = item if isinstance(item, Job) else getattr(item, "job", None)
     try:
         return len(encode({"args": job.args})) if isinstance(job, Job) else 0

@@ -19,16 +19,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET, AF_INET6
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-    Metric,
-)
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.registry import Collector
+from recruiter.first_use import missing_extra
+
+try:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import (
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+        InfoMetricFamily,
+        Metric,
+    )
+    from prometheus_client.exposition import choose_encoder
+    from prometheus_client.registry import Collector
+except ModuleNotFoundError as error:
+    raise missing_extra("metrics", error) from None
 
 import recruiter as package
 from recruiter.app import Recruiter
@@ -245,11 +250,11 @@ def server(exposition: Exposition, host: str, port: int) -> ThreadingHTTPServer:
 
 
 def _server_class(host: str) -> type[ThreadingHTTPServer]:
-    class Server(ThreadingHTTPServer):
+    class ExpositionServer(ThreadingHTTPServer):
         address_family = AF_INET6 if ":" in host else AF_INET
         daemon_threads = True
 
-    return Server
+    return ExpositionServer
 
 
 def _handler(exposition: Exposition) -> Callable[..., BaseHTTPRequestHandler]:

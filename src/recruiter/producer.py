@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from bson.raw_bson import RawBSONDocument
 
@@ -17,46 +18,38 @@ from recruiter.clock import SystemClock
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import check_prefix, check_remark, id_told
-from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
-from recruiter.errors import JobExists, RecruiterError, StoreUnreachable
+from recruiter.errors import JobExists, RecruiterError, SettingsError, StoreUnreachable
 from recruiter.events import Event
-from recruiter.first_use import ImportedOnUse, cached_property
-from recruiter.instruments import Instruments
+from recruiter.first_use import cached_property
 from recruiter.interruption import shielded
 from recruiter.log import write_unheard
 from recruiter.log.context import mark_records
-from recruiter.registry import Registry, RegistryOwner
+from recruiter.registry import RegistryOwner
 from recruiter.results import JobHandle, Results
+from recruiter.steps import execute, recover, settle, signal
 from recruiter.steps.enqueue import Enqueuer
-from recruiter.store.codec import checked_size, decode, encode_job
+from recruiter.store import database
 from recruiter.store.connection import Target, seconds_left
+from recruiter.store.database import Store, TargetLike
 from recruiter.store.fields import check_id
 from recruiter.store.in_session import (
-    Creation,
     InSession,
     Session,
     Steps,
-    UniqueJob,
     aperform,
-    enqueue_unique,
+    in_own_transaction,
     is_async,
     perform,
 )
-from recruiter.store.payload import Owner, Payload, PayloadCodec, Sealed, owner_of
+from recruiter.store.payload import Owner, Payload, PayloadCodec, Sealed
+from recruiter.views import find
 
 if TYPE_CHECKING:
     from recruiter.settings import TargetSettings
-    from recruiter.steps import execute, recover, settle, signal
-    from recruiter.store import database
-    from recruiter.store.database import Store, TargetLike
-    from recruiter.views import find
-else:  # with the first job: what an application waits for when it starts is short
-    execute = ImportedOnUse("recruiter.steps.execute")
-    recover = ImportedOnUse("recruiter.steps.recover")
-    settle = ImportedOnUse("recruiter.steps.settle")
-    signal = ImportedOnUse("recruiter.steps.signal")
-    database = ImportedOnUse("recruiter.store.database")
-    find = ImportedOnUse("recruiter.views.find")
+
+T = TypeVar("T")
+
+_LOCK_AT_IMPORT = _thread.allocate_lock
 
 PATIENCE = 30.0
 WEB_PATIENCE_SECONDS = 5.0
@@ -69,50 +62,6 @@ def _settings() -> type[TargetSettings]:
     import."""
     settings: type[TargetSettings] = import_module("recruiter.settings").TargetSettings
     return settings
-
-
-class JobSender(Protocol):
-    """What builders, tasks and repeatable jobs need to make jobs."""
-
-    after_send: Callable[[], None]
-    """Called when jobs have been stored."""
-    payload: Payload
-    """Seals arguments."""
-    registry: Registry
-    policies: PolicyRegistry
-    schedules: SchedulePolicyRegistry
-    instruments: Instruments
-
-    @property
-    def store(self) -> Store: ...
-
-    @property
-    def clock(self) -> SystemClock: ...
-
-    def handle(self, id: JobId, returns: Any = Any, *, created: bool = True) -> JobHandle[Any]: ...
-
-    def send(self, job: Job, returns: Any = Any) -> JobHandle[Any]: ...
-
-    def send_encoded(self, id: JobId, task: str, job: RawBSONDocument, returns: Any = Any) -> JobHandle[Any]: ...
-
-    @property
-    def sends_from_loops(self) -> bool: ...
-
-    async def asend(self, job: Job, returns: Any = Any) -> JobHandle[Any]: ...
-
-    async def asend_encoded(self, id: JobId, task: str, job: RawBSONDocument, returns: Any = Any) -> JobHandle[Any]: ...
-
-    def send_many(self, parts: Iterable[Sequence[RawBSONDocument]]) -> dict[int, RecruiterError]: ...
-
-    def send_unused(self, job: Job, returns: Any = Any) -> JobHandle[Any]: ...
-
-    def send_once(self, creation: Creation, returns: Any = Any) -> JobHandle[Any]: ...
-
-    def send_unique(
-        self, jobs: Sequence[UniqueJob], session: Session | None = None
-    ) -> list[tuple[JobId, bool] | RecruiterError]: ...
-
-    def run_here(self, job: Job, returns: Any = Any, *, check_id: bool = False) -> JobHandle[Any]: ...
 
 
 class Producer(RegistryOwner):
@@ -135,9 +84,9 @@ class Producer(RegistryOwner):
         self._prefix_given = None if prefix is None else check_prefix(prefix)
         self._target: Target | None = None
         self._results = Results(lambda: self.store, self.payload)
-        # Called when jobs have been stored; for tests that run them at once.
+        # Called when jobs have been stored; for tests that run them immediately.
         self.after_send: Callable[[], None] = lambda: None
-        # Seconds to wait for a server before saying that there is none; None where nobody has said.
+        # Seconds to wait for a server; None for the default.
         self.patience = None if server_timeout is None else to_seconds(server_timeout)
         # Whether the first use makes collections and indexes where there are none.
         self.prepares = True
@@ -148,7 +97,7 @@ class Producer(RegistryOwner):
 
     @property
     def target(self) -> Target:
-        """Where it keeps its jobs; prints without the password. Raises InvalidTarget if it cannot be understood."""
+        """The address of its jobs; prints without the password. Raises InvalidTarget."""
         if self._target is None:
             given = self._target_given
             self._target, _ = database.target_of(_settings().load().target if given is None else given, self._prefix)
@@ -198,7 +147,7 @@ class Producer(RegistryOwner):
         self, id: JobId, name: str, data: Any = None, *, by: str | None = None, session: Session | None = None
     ) -> None:
         """Sends a signal to a job: `recruiter.signal(job.id, "approved", {"by": "ada"})`. A job that waits for it
-        (`current_job.wait_for("approved")`) goes on with the data. The signal may come before the job waits for it.
+        (`current_job.wait_for("approved")`) continues with the data. The signal may come before the job waits for it.
         `by` is shown in the history of the job.
 
         Returns when it is durable; with a `session` it is part of the caller's own transaction. Raises JobNotFound if
@@ -207,13 +156,7 @@ class Producer(RegistryOwner):
         check_remark(by, None)
         name, stored = signal.checked_signal(name, data)
         job = find.meant(self.store, id)
-        if session is None:
-            owner = (
-                owner_of(self.store.scheduled.document(job) or {"_id": job}) if self.payload.has_codec else Owner(job)
-            )
-            signal.signal(self.store, job, name, self.payload.seal(Sealed.SIGNAL, owner, stored, name), by)
-            self.after_send()
-        elif not perform(self.store, session, self._signalling(job, name, stored, by)):
+        if not self.produce(self._signalling(job, name, stored, by), session):
             raise signal.not_signalled(self.store, job, name)
 
     async def asignal(
@@ -248,19 +191,14 @@ class Producer(RegistryOwner):
         """Runs an ended job once more, as a new job; its `recovered_from` is the id of the old one, and its `key` is
         that of the old one.
 
-        The old job stays in the archive as it is. A job that succeeded needs `again=True`. With a `session` the new job
+        The old job stays in the archive. A job that succeeded needs `again=True`. With a `session` the new job
         is part of the caller's own transaction. Raises JobNotFound if the job has not ended or does not exist,
         JobSucceeded, and InvalidSession.
         """
         job = self._anew(id, schedule_at, again)
         with self.instruments.producing(job.task):
             job = self.instruments.stamped(job)
-            if session is not None:
-                perform(self.store, session, lambda here: here.recover(job))
-            else:
-                recover.recover(self.store, job)
-        if session is None:
-            self.after_send()
+            self.produce(recover.recovering(job), session)
         return self.handle(job.id, key=job.key)
 
     async def arecover(
@@ -277,7 +215,7 @@ class Producer(RegistryOwner):
         job = await in_a_thread(self._anew, id, schedule_at, again)
         with self.instruments.producing(job.task):
             job = self.instruments.stamped(job)
-            await aperform(self.store, session, lambda here: here.recover(job))
+            await aperform(self.store, session, recover.recovering(job))
         return self.handle(job.id, key=job.key)
 
     def _anew(self, id: JobId, schedule_at: datetime | None, again: bool) -> Job:
@@ -299,13 +237,6 @@ class Producer(RegistryOwner):
         self.after_send()
         return self.handle(job.id, returns)
 
-    def send_encoded(self, id: JobId, task: str, job: RawBSONDocument, returns: Any = Any) -> JobHandle[Any]:
-        """Like `send`, of a job that is encoded already."""
-        left = seconds_left()
-        self._enqueuer.encoded(id, task, job, self._patience if left is None else left)
-        self.after_send()
-        return self.handle(id, returns)
-
     @property
     def sends_from_loops(self) -> bool:
         """Whether a coroutine may make and send a job without a thread: the connection is there, and no user code runs
@@ -314,47 +245,24 @@ class Producer(RegistryOwner):
 
     async def asend(self, job: Job, returns: Any = Any) -> JobHandle[Any]:
         """Like `send`, for an event loop, where `sends_from_loops`."""
-        return await self.asend_encoded(job.id, job.task, encode_job(job), returns)
-
-    async def asend_encoded(self, id: JobId, task: str, job: RawBSONDocument, returns: Any = Any) -> JobHandle[Any]:
-        """Like `send_encoded`, for an event loop, where `sends_from_loops`."""
         left = seconds_left()
-        await self._enqueuer.aencoded(id, task, job, self._patience if left is None else left)
-        self.after_send()
-        return self.handle(id, returns)
-
-    def send_many(self, parts: Iterable[Sequence[RawBSONDocument]]) -> dict[int, RecruiterError]:
-        """Stores many encoded jobs, part by part; returns the errors of those that are not durable, by place."""
-        refusals = self._enqueuer.in_parts(parts)
-        self.after_send()
-        return refusals
-
-    def send_unused(self, job: Job, returns: Any = Any) -> JobHandle[Any]:
-        """Stores a job with an id of the user's own. Raises JobExists when there is one, waiting or ended."""
-        if not self.store.transactions.create(decode(checked_size(job)), once_ever=False):
-            raise JobExists(f"a job with id {id_told(job.id)} exists already; it was left as it is")
+        await self._enqueuer.aone(job, self._patience if left is None else left)
         self.after_send()
         return self.handle(job.id, returns)
 
-    def send_once(self, creation: Creation, returns: Any = Any) -> JobHandle[Any]:
-        """Stores a job unless there ever was one with this id, or with one that it would have had under a former name
-        of its task; the handle says which."""
-        job, formerly = creation.job, creation.formerly
-        created = self.store.transactions.create(decode(checked_size(job)), once_ever=True, formerly=formerly)
+    def send_many(self, parts: Iterable[Sequence[RawBSONDocument]]) -> dict[int, RecruiterError]:
+        """Stores many encoded jobs, part by part; returns the errors of the others, by position."""
+        refusals = self._enqueuer.many(parts)
         self.after_send()
-        known = None if created else self.store.creations.job_of([job.id, *formerly])
-        return self.handle(job.id if known is None else known, returns, created=created)
+        return refusals
 
-    def send_unique(
-        self, jobs: Sequence[UniqueJob], session: Session | None = None
-    ) -> list[tuple[JobId, bool] | RecruiterError]:
-        """Stores those of these jobs that meet no other of their key; of each the id that there is, and whether it is
-        new."""
+    def produce(self, write: Callable[[InSession], Steps[T]], session: Session | None = None) -> T:
+        """Writes in the caller's session, or in a new transaction."""
         if session is not None:
-            return perform(self.store, session, lambda here: here.enqueue_unique(jobs))
-        answers = enqueue_unique(self.store, jobs)
+            return perform(self.store, session, write)
+        produced = in_own_transaction(self.store, write)
         self.after_send()
-        return answers
+        return produced
 
     def run_here(self, job: Job, returns: Any = Any, *, check_id: bool = False) -> JobHandle[Any]:
         """Runs a job in this process, now; only its retries go to the background. With `check_id` it refuses an id that
@@ -370,6 +278,7 @@ class Producer(RegistryOwner):
     @shielded
     def store(self) -> Store:
         """Its database."""
+        _check_threads()
         left = seconds_left()
         if not self._opening.acquire(timeout=-1 if left is None else left):  # of many threads one connects
             raise StoreUnreachable(f"MongoDB at {self.target} has not answered within the time of this call")
@@ -388,21 +297,21 @@ class Producer(RegistryOwner):
 
     @property
     def _patience(self) -> float | None:
-        """How long to wait for MongoDB, if anybody has said so."""
+        """Seconds to wait for MongoDB; None for the default."""
         if self.patience is not None:
             return self.patience
         return self.default_patience if self._configured_patience is None else self._configured_patience
 
     @cached_property
     def _configured_patience(self) -> float | None:
-        """As the environment or the settings file says, which are read once for a connection."""
+        """From the environment or the settings file, which are read once for a connection."""
         timeout = _settings().load().server_timeout
         return None if timeout is None else timeout.total_seconds()
 
     def _tell_silence(self, waiting: str) -> None:
         event = Event("store.silent", {"target": str(self.target), "waiting": waiting})
         self.events.emit(event.name, **event.fields)
-        if not self.events.heard:  # nobody writes a log here
+        if not self.events.heard:  # no process log is configured
             write_unheard(event, "producer", _settings().load().log_format)
 
     @cached_property
@@ -442,7 +351,7 @@ class Producer(RegistryOwner):
 
 
 _inherited: list[object] = []
-"""What a forked child has of its parent, kept: closing or collecting it would use the parent's connections."""
+"""Objects of the parent in a forked child, kept: to close or collect them would use the parent's connections."""
 
 
 def _after_fork() -> None:
@@ -451,4 +360,15 @@ def _after_fork() -> None:
             owner._begin_anew()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _check_threads() -> None:
+    """Raises SettingsError if gevent or eventlet has replaced threads after this import: some of our threads and locks
+    would then be real and others not, and a call would wait forever."""
+    if _thread.allocate_lock is not _LOCK_AT_IMPORT:
+        raise SettingsError(
+            "gevent or eventlet has patched threads after recruiter was imported; call monkey.patch_all() in the first "
+            "line of the program, before any other import"
+        )

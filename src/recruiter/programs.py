@@ -1,8 +1,8 @@
-"""A program that a job starts: it gets its input, its output is read, and it is ended with the job.
+"""A program that a job starts. Its input is written, its output is read, and it ends with the job.
 
 It stays in the process group of the child that runs the job, so that ending the child ends it too. Since the group is
 the child's as well, the processes of one program are found by parentage. They are stopped before they are counted: a
-process that still runs may start another one after it was looked at, which then nobody would end.
+process that still runs may start another one after it was counted, which would then stay.
 """
 
 from __future__ import annotations
@@ -18,45 +18,53 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING, TypedDict
+from typing import IO
+
+import psutil
+from typing_extensions import TypedDict
 
 from recruiter.domain.text import cut, mask
 from recruiter.errors import CommandFailed
-from recruiter.first_use import ImportedOnUse
 from recruiter.interruption import shielded
-
-if TYPE_CHECKING:
-    import psutil
-else:
-    psutil = ImportedOnUse("psutil")
 
 LONGEST_OUTPUT = 64 * 1024
 """Bytes of each stream that are kept: the last ones."""
 LONGEST_LINE = 64 * 1024
 """Characters after which a line that does not end is handed on in pieces."""
 _LOOK = 0.05
-"""Seconds between two looks at the program. In a child that runs several jobs at once, a timeout arrives with the next
+"""Seconds between two checks of the program. In a child with several concurrent jobs a timeout arrives with the next
 line of Python, so no wait may be long."""
 _TIME_TO_LEAVE = 0.2
-"""Seconds between SIGTERM and SIGKILL. A job whose time is over has half a second before its process is ended."""
+"""Seconds between SIGTERM and SIGKILL. A job at its timeout has half a second before its process is killed."""
 _TIME_TO_STOP = 0.05
-"""Seconds in which a process obeys SIGSTOP. One that waits for a disk does not obey, and starts nothing meanwhile."""
+"""Seconds for a process to obey SIGSTOP. A process that waits for a disk does not obey, and starts no other."""
 _PIPE = 64 * 1024
 """Bytes that a pipe holds."""
 _LINES_SHOWN, _CHARACTERS_SHOWN = 10, 1_500
-"""How much of its last words is in the error's message, which is cut itself, from the front, when it is too long."""
+"""The part of its last output in the message of the error."""
 _LAST_WORDS = 4 * 1024
 
 OnLine = Callable[[str], object]
 
 
 class CommandResult(TypedDict):
-    """How a program has ended. A document, so that it can be the result of a job as it is."""
+    """The end of a program. A document, so that it can be the result of a job."""
 
     code: int
     """Its exit code; negative if a signal has ended it."""
     stdout: str
     stderr: str
+
+
+class ProcessOptions(TypedDict, total=False):
+    """How to run a program."""
+
+    on_line: OnLine | None
+    cwd: str | os.PathLike[str] | None
+    env: Mapping[str, str] | None
+    input: str | bytes | None
+    ok_codes: Iterable[int]
+    keep: int
 
 
 class Program:
@@ -72,7 +80,7 @@ class Program:
         command: Sequence[str],
         *,
         cwd: str | os.PathLike[str] | None = None,
-        env: Mapping[str, str],
+        env: Mapping[str, str] | None = None,
         input: str | bytes | None = None,
         ok_codes: Iterable[int] = (0,),
         keep: int = LONGEST_OUTPUT,
@@ -86,7 +94,7 @@ class Program:
         given = input.encode() if isinstance(input, str) else input
         outputs = _Output(keep, on_line), _Output(keep, on_line)
         with self._ended_with_the_job():
-            process = self._start(command, cwd, {**os.environ, **env}, with_input=given is not None)
+            process = self._start(command, cwd, {**os.environ, **(env or {})}, with_input=given is not None)
             _listen(process, given or b"", *outputs)
             code = _wait(process)
         stdout, stderr = (output.text(keep) for output in outputs)
@@ -102,7 +110,7 @@ class Program:
         end_all([self])
 
     def unwanted(self) -> subprocess.Popen[bytes] | None:
-        """It is about to be ended; what there is to end."""
+        """Marks it as unwanted; returns its process, if it has started."""
         with self._lock:
             self._unwanted = True
             return self._process
@@ -120,7 +128,7 @@ class Program:
                     if stream is not None:
                         stream.close()
 
-    @shielded  # an interruption between the start and the assignment would leave a process that nobody knows
+    @shielded  # an interruption between the start and the assignment would leave an unknown process
     def _start(
         self,
         command: Sequence[str],
@@ -137,7 +145,6 @@ class Program:
 
 
 def end_all(programs: Iterable[Program]) -> None:
-    """All of them at once."""
     _end([process for program in programs if (process := program.unwanted()) is not None])
 
 
@@ -160,7 +167,7 @@ def _started(
 
 
 class _Output:
-    """What a program prints on one stream: its lines as they come, and the end of it all, however much that is."""
+    """The output of a program on one stream: hands on each line, and keeps the last bytes."""
 
     def __init__(self, keep: int, on_line: OnLine | None) -> None:
         self._keep = max(keep, _LAST_WORDS)
@@ -204,7 +211,7 @@ class _Output:
 def _listen(process: subprocess.Popen[bytes], given: bytes, stdout: _Output, stderr: _Output) -> None:
     """Gives it its input and takes its output, until it has closed its streams or ended.
 
-    What it has started and left behind may keep the streams open; that is not waited for.
+    Processes that it has left behind may keep the streams open; they are not waited for.
     """
     waiting = memoryview(given)
     with selectors.DefaultSelector() as selector:
@@ -234,17 +241,17 @@ def _register(selector: selectors.BaseSelector, stream: IO[bytes] | None, event:
 
 
 def _give(stream: int, waiting: memoryview) -> memoryview:
-    """What is still to be given."""
+    """Writes input; returns the rest."""
     try:
         return waiting[os.write(stream, waiting[:_PIPE]) :]
     except BlockingIOError:
         return waiting
     except BrokenPipeError:
-        return waiting[:0]  # it does not want to read any more
+        return waiting[:0]  # it has closed its input
 
 
 def _take(stream: int, output: _Output) -> bool:
-    """Takes what is in the pipe; whether there may be more later."""
+    """Reads the pipe; returns whether more may come."""
     taken = 0
     with suppress(BlockingIOError):
         while taken < _PIPE:
@@ -298,7 +305,7 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 def _status(process: psutil.Process) -> str | None:
-    """None if there is no such process any more."""
+    """None if the process does not exist."""
     try:
         return str(process.status()) if process.is_running() else None
     except psutil.Error:
@@ -319,7 +326,7 @@ def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None
 
 
 def _found(program: str, environment: Mapping[str, str]) -> str:
-    """Where it is, by the PATH and not by the job's folder, which is where a relative PATH would lead."""
+    """Its path by the PATH, not by the job's folder, where a relative PATH would lead."""
     if "/" in program:
         return program
     found = shutil.which(program, path=environment.get("PATH", os.defpath))
@@ -343,7 +350,7 @@ def signal_name(number: int) -> str:
 
 
 def _last_lines(stdout: str, stderr: str) -> str:
-    """Of stderr, where errors are told; of stdout if there is nothing."""
+    """The last lines of stderr; of stdout if stderr is empty."""
     for name, text in (("stderr", stderr), ("stdout", stdout)):
         if lines := "\n".join(text.rstrip().splitlines()[-_LINES_SHOWN:]):
             return f"its last output on {name}:\n{cut(mask(lines), _CHARACTERS_SHOWN)}"

@@ -1,4 +1,4 @@
-"""The tasks that this process knows. A name stored in the database is looked up here, and never imported."""
+"""The tasks of this process. A name stored in the database is looked up here, and never imported."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 from weakref import WeakSet
 
 from recruiter.domain.arguments.check import Signature
@@ -27,7 +27,7 @@ from recruiter.workable import WORKABLES, Workable, checked, parameters_of, rebu
 
 
 class Finalizers:
-    """What to call after an attempt. Each is called once; what one raises changes nothing for the job or the others."""
+    """Functions to call after an attempt, each once. An exception of one does not affect the job or the others."""
 
     def __init__(self) -> None:
         self.after_success: list[Callable[[Any], Any]] = []
@@ -54,47 +54,7 @@ class Call(NamedTuple):
     run: Callable[[], Any]
     finalizers: Finalizers
     listener: Listener | None = None
-    """Hears what happens to this job: the workable itself."""
-
-
-class TaskDefinition(Protocol):
-    """How jobs of one name are made and run."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def aliases(self) -> tuple[str, ...]: ...
-
-    @property
-    def options(self) -> TaskOptions: ...
-
-    @property
-    def ceiling(self) -> Ceiling | None:
-        """How many of its jobs may run at once, or start in a time, as the application says."""
-
-    def store(self, data: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
-        """The arguments as they are stored. Raises InvalidArguments when they do not fit."""
-
-    def arguments(self, args: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
-        """The arguments of a stored job by name, as they were given."""
-
-    def named(self, positional: Sequence[Any]) -> dict[str, Any]:
-        """Positional arguments by name."""
-
-    def flat(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Stored arguments as a producer writes them that does not know the code."""
-
-    def check_method(self, method: str) -> None:
-        """Raises InvalidArguments when there is no such method to run."""
-
-    def call(self, args: Mapping[str, Any] | Sequence[Any], method: str) -> Call:
-        """What to run for a stored job. Raises InvalidArguments when the stored arguments do not fit."""
-
-    def is_async(self, method: str) -> bool: ...
-
-    def encode_result(self, result: Any) -> Any:
-        """The result as it is stored. Raises UnsupportedValue when it cannot be."""
+    """Receives the events of this job: the workable itself."""
 
 
 @dataclass(frozen=True)
@@ -116,9 +76,11 @@ class FunctionTask:
         return self.signature.bind(args, dict(kwargs))
 
     def store(self, data: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
+        """The arguments as they are stored. Raises InvalidArguments when they do not fit."""
         return self.bind((), data) if isinstance(data, Mapping) else self.bind(tuple(data), {})
 
     def arguments(self, args: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
+        """The arguments of a stored job by name, as they were given."""
         positional, named = self.signature.unbind(args if isinstance(args, Mapping) else list(args))
         return {**self.named(positional), **named}
 
@@ -126,15 +88,18 @@ class FunctionTask:
         return dict(zip(self.signature.names, positional, strict=False))
 
     def flat(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Stored arguments in the form of a producer that does not have the code."""
         return self.signature.flat(args)
 
     def check_method(self, method: str) -> None:
+        """Raises InvalidArguments when there is no such method to run."""
         if method != DEFAULT_METHOD:
             raise InvalidArguments(f"task {self.name!r} is a function and has no method {method!r}")
 
     def call(self, args: Mapping[str, Any] | Sequence[Any], method: str) -> Call:
+        """The call to run for a stored job. Raises InvalidArguments when the stored arguments do not fit."""
         self.check_method(method)
-        document = args if isinstance(args, dict | Mapping) else list(args)  # most are a dict, which is seen at once
+        document = args if isinstance(args, Mapping) else list(args)
         positional, named = self.signature.unbind(document)
         return Call(partial(self.function, *positional, **named), self.finalizers)
 
@@ -142,17 +107,13 @@ class FunctionTask:
         return inspect.iscoroutinefunction(self.function)
 
     def encode_result(self, result: Any) -> Any:
-        return self._no_result if result is None else encode_result(result, self.signature.returns)
-
-    @cached_property
-    def _no_result(self) -> Any:
-        """What is stored when it returns None: most do."""
-        return encode_result(None, self.signature.returns)
+        """The result as it is stored. Raises UnsupportedValue when it cannot be."""
+        return encode_result(result, self.signature.returns)
 
 
 @dataclass(frozen=True)
 class WorkableTask:
-    """A class that exports itself and is rebuilt elsewhere; any of its own methods can be the one to run."""
+    """A class that exports itself and is rebuilt in another process; a job runs one of its methods."""
 
     workable: type[Workable]
 
@@ -198,8 +159,8 @@ class WorkableTask:
         return data
 
     def check_method(self, method: str) -> None:
-        """Only what its author wrote for its instances: nothing private, nothing of Workable or pydantic, and no class
-        or static methods, which may do things that no job should."""
+        """Only public instance methods that its author wrote: none of Workable or pydantic, and no class or static
+        methods, which may do things that no job should."""
         owner = next((cls for cls in self.workable.__mro__ if method in vars(cls)), object)
         if (
             method.startswith("_")
@@ -223,8 +184,12 @@ class WorkableTask:
         return encode_result(result)
 
 
+TaskDefinition: TypeAlias = FunctionTask | WorkableTask
+"""How jobs of one name are made and run."""
+
+
 def _needed(method: Callable[..., Any]) -> list[str]:
-    """The parameters of a method, besides the object itself, that have no default."""
+    """The parameters of a method without a default, except `self`."""
     _, *parameters = inspect.signature(method).parameters.values()
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [p.name for p in parameters if p.default is p.empty and p.kind not in optional]
@@ -258,12 +223,12 @@ class Registry:
         return WorkableTask(workable) if workable else None
 
     def has(self, name: str) -> bool:
-        """Whether this very registry was given it; workables belong to nobody."""
+        """Whether this registry has it itself; workables belong to no registry."""
         return name in self._tasks
 
     @property
     def own_names(self) -> set[str]:
-        """What this very registry was given."""
+        """The names of its own tasks, without workables."""
         return set(self._tasks)
 
     def get(self, name: str) -> TaskDefinition:
@@ -275,12 +240,12 @@ class Registry:
         return task
 
     def names(self) -> set[str]:
-        """Every name under which a job may come, old names included."""
+        """Every name that a job may have, former names included."""
         return {*self._tasks, *WORKABLES}
 
     def limits(self, names: Iterable[str] | None = None) -> list[Limit]:
-        """Those that the application declares for these tasks, or for all. Jobs are counted by the name that they have:
-        those with an old name of the task have a limit of their own."""
+        """The limits that the application declares for these tasks, or for all. Jobs are counted by their stored name:
+        jobs with a former name of the task have a separate limit."""
         found = ((name, self.find(name)) for name in sorted(self.names() if names is None else names))
         ceilings = ((name, task.ceiling) for name, task in found if task is not None and task.ceiling is not None)
         return [limit for name, ceiling in ceilings for limit in ceiling.limits_of(name)]
@@ -301,7 +266,7 @@ _numbers = count()
 
 
 class RegistryOwner:
-    """An object that has tasks. All are known, so that loading an application finds them."""
+    """An object that has tasks. Loading an application finds all of them in `alive`."""
 
     alive: ClassVar[WeakSet[RegistryOwner]] = WeakSet()
 
@@ -314,24 +279,24 @@ class RegistryOwner:
         self.events = Events()
         self.instruments = Instruments(self.events)
         self.hooks: dict[str, list[Callable[[Any], Any]]] = {BECAME_MASTER: [], STEPT_BACK: []}
-        # Seconds to wait for MongoDB where neither the user nor the settings say it; None for the usual time.
+        # Seconds to wait for MongoDB where neither the user nor the settings set a time; None for the usual time.
         self.default_patience: float | None = None
         self.number = next(_numbers)
-        """In the order in which they were made."""
+        """The order of creation."""
         RegistryOwner.alive.add(self)
 
     @property
     def has_own_names(self) -> bool:
-        """Whether a task or a policy was registered here; one that has none only sends jobs."""
+        """Whether a task or a policy is registered here; an owner without any only sends jobs."""
         return bool(self.registry.own_names or self.policies.own_names or self.schedules.own_names)
 
     @property
     def target(self) -> Any:
-        """Where it keeps its jobs: a `Target`, which prints without the password."""
+        """The `Target` of its jobs; prints without the password."""
         raise NotImplementedError
 
     def point_at(self, target: Any) -> None:
-        """Keeps its jobs there from now on, over a new connection: the old one may be another process's."""
+        """Uses this target from now on, over a new connection: the old one may belong to another process."""
         raise NotImplementedError
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from recruiter.async_face import async_face, in_a_thread
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
@@ -20,37 +20,22 @@ from recruiter.domain.names import check_remark
 from recruiter.domain.options import GivenJobOptions, HasOptions, TaskOptions
 from recruiter.domain.schedule.scheduler import WINDOW, Late, Overlap, SchedulePolicy, Scheduler, next_occurrence
 from recruiter.errors import InvalidSchedule
-from recruiter.first_use import ImportedOnUse
-from recruiter.producer import JobSender
+from recruiter.producer import Producer
 from recruiter.results import JobHandle
-from recruiter.store.in_session import Session, aperform, is_async, perform
+from recruiter.steps import repeat
+from recruiter.store.in_session import Session, aperform, is_async
 
 if TYPE_CHECKING:
-    from recruiter.steps import repeat
-else:
-    repeat = ImportedOnUse("recruiter.steps.repeat")
-
-
-class Template(Protocol):
-    """The builder of the job that is repeated."""
-
-    @property
-    def _task_options(self) -> TaskOptions: ...
-
-    def _changed(self, **given: Unpack[GivenJobOptions]) -> Self: ...
-
-    def with_urn(self, urn: str) -> Self: ...
-
-    def as_template(self, urn: str) -> Job: ...
+    from recruiter.builder import JobBuilder
 
 
 @dataclass(frozen=True)
 class RepeatableJob(HasOptions):
-    """Builds a scheduler. Each method returns a new builder; `create` stores it. Options are those of its
+    """Builds a scheduler. Each method returns a new builder; `create` stores the scheduler. Its options are for its
     occurrences."""
 
-    _sender: JobSender
-    _job: Template
+    _sender: Producer
+    _job: JobBuilder[Any]
     _policy: SchedulePolicy
     _urn: str
     _overlap: Overlap = Overlap.ALLOW
@@ -64,7 +49,7 @@ class RepeatableJob(HasOptions):
 
     @property
     def urn(self) -> str:
-        """What it is called."""
+        """The name of the scheduler."""
         return self._urn
 
     @property
@@ -94,7 +79,7 @@ class RepeatableJob(HasOptions):
         return replace(self, _must_succeed_within=promise)
 
     def build(self) -> Scheduler:
-        """The scheduler as it would be stored."""
+        """The scheduler that `create` would store."""
         now = self._sender.clock.now()
         within = self._must_succeed_within
         return Scheduler(
@@ -111,7 +96,7 @@ class RepeatableJob(HasOptions):
         )
 
     def create(self) -> SchedulerHandle:
-        """Stores it, or changes the one of the same urn; the occurrence that waits to be run changes with it."""
+        """Stores the scheduler, or changes the existing one of this urn together with its waiting occurrence."""
         repeat.put(self._sender.store, self.build())
         return SchedulerHandle(self._sender, self._urn)
 
@@ -121,19 +106,19 @@ class RepeatableJob(HasOptions):
 class SchedulerHandle:
     """A handle for a stored scheduler."""
 
-    def __init__(self, sender: JobSender, urn: str) -> None:
+    def __init__(self, sender: Producer, urn: str) -> None:
         self._sender = sender
         self.urn = urn
-        """What it is called."""
+        """The name of the scheduler."""
 
     def find(self) -> Scheduler:
-        """As it is stored now. Raises SchedulerNotFound."""
+        """The stored scheduler. Raises SchedulerNotFound."""
         return repeat.get(self._sender.store, self.urn)
 
     afind = async_face(find)
 
     def next_runs(self, count: int = 5) -> list[datetime]:
-        """The moments of its next runs, if nobody pauses or changes it."""
+        """The times of its next runs, unless it is paused or changed."""
         scheduler = self.find()
         return repeat.next_runs(scheduler, self._sender.schedules, self._sender.clock.now(), count)
 
@@ -153,12 +138,12 @@ class SchedulerHandle:
     aresume = async_face(resume)
 
     def run_now(self, *, session: Session | None = None) -> JobHandle[Any]:
-        """Makes a job like its occurrences, now and in addition to them; also while it is paused. With a `session` it
-        is part of the caller's own transaction. Raises SchedulerNotFound, InvalidSession."""
+        """Enqueues an extra occurrence now, even if the scheduler is paused. With a `session` it is part of the
+        caller's own transaction. Raises SchedulerNotFound, InvalidSession."""
         job = self._extra_job()
         if session is None:
             return self._sender.send(job)
-        perform(self._sender.store, session, lambda here: here.enqueue([job], own_ids=False))
+        self._sender.produce(lambda here: here.enqueue([job], own_ids=False), session)
         return self._sender.handle(job.id)
 
     async def arun_now(self, *, session: Session | None = None) -> JobHandle[Any]:

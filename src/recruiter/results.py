@@ -1,4 +1,4 @@
-"""Waits for results. However many callers wait in a process, one thread asks for all of them together."""
+"""Waits for results. One thread of a process polls for all callers."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ R = TypeVar("R")
 
 _FIRST_LOOK, _LONGEST_BETWEEN_LOOKS = 0.005, 0.25
 _REST = 4
-"""Looking rests this many times as long as the last look took, so that it never costs more than a fifth of the time."""
+"""Rest after a query, as a multiple of its duration: polling takes at most a fifth of the time."""
 _ASSUMED = 5.0
 """Seconds for which a job that was there is taken to be there still; then it is looked for again."""
 
 
 class Results:
-    """Looks for archived jobs on behalf of everybody who waits, more and more slowly while nothing comes.
+    """Polls for archived jobs on behalf of all waiting callers, at growing intervals while none ends.
 
-    A look is one query, so a thousand who wait are hardly more work for MongoDB than one.
+    One query serves all callers, so a thousand callers cost MongoDB hardly more than one.
     """
 
     def __init__(self, store: Callable[[], Store], payload: Payload = PLAIN) -> None:
@@ -46,18 +46,18 @@ class Results:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Nobody waits. A forked child begins like this: it has neither the thread of its parent nor its waiters."""
+        """Starts without waiting callers. A forked child has neither the thread nor the callers of its parent."""
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
         self._waiting: dict[JobId, list[Future[ArchivedJob]]] = {}
         self._collections: tuple[Scheduled, Archived] | None = None
-        """As they were when somebody began to wait: once closed they stay closed, and nobody opens them again."""
+        """Those of the first waiting caller: once closed they stay closed."""
         self._there: set[JobId] = set()
         self._there_until = 0.0
         self._thread = ServiceThread(self._look, lambda: bool(self._waiting))
 
     def close(self) -> None:
-        """Tells everybody who waits that the connection is closed."""
+        """All waiting callers get an error: the connection is closed."""
         with self._lock:
             waiting, self._waiting = self._waiting, {}
             for id, futures in waiting.items():
@@ -82,7 +82,7 @@ class Results:
         return future
 
     def answer(self, future: Future[ArchivedJob], within: float | None) -> ArchivedJob:
-        """Waits for it, and sees to it that somebody looks. Raises TimeoutError."""
+        """Waits for the result and restarts the polling thread if it has died. Raises TimeoutError."""
         until = None if within is None else time.monotonic() + within
         while True:
             left = _ASSUMED if until is None else until - time.monotonic()
@@ -120,10 +120,10 @@ class Results:
                 pause = _FIRST_LOOK if found else min(pause * 1.5, _LONGEST_BETWEEN_LOOKS)
                 if self._arrived.wait(max(pause, rest)):
                     pause = _FIRST_LOOK
-            time.sleep(max(0.0, began + _FIRST_LOOK + rest - time.monotonic()))  # also when many arrive at once
+            time.sleep(max(0.0, began + _FIRST_LOOK + rest - time.monotonic()))  # even if many callers arrive together
 
     def _find(self, ids: list[JobId]) -> dict[JobId, ArchivedJob | Exception]:
-        """The jobs that have ended, and those that do not exist. One that cannot be read is an error for its caller."""
+        """Ended jobs, and errors for missing and unreadable jobs."""
         try:
             return self._ended_or_unknown(ids)
         except StoreUnreachable as error:
@@ -134,7 +134,7 @@ class Results:
             return {id: answer for each in ids for id, answer in self._find([each]).items()}
 
     def _ended_or_unknown(self, ids: list[JobId]) -> dict[JobId, ArchivedJob | Exception]:
-        assert self._collections is not None  # somebody waits
+        assert self._collections is not None  # a caller waits
         scheduled, archived = self._collections
         found: dict[JobId, ArchivedJob | Exception] = dict(_ended(archived, ids))
         if time.monotonic() > self._there_until:
@@ -152,7 +152,7 @@ class Results:
 
 
 def _written(id: JobId) -> list[JobId]:
-    """Every id that this may be: one that came as text may be of another kind."""
+    """Every possible id: a string may stand for another type."""
     return ids_written(id) if isinstance(id, str) else [id]
 
 
@@ -162,7 +162,7 @@ def _ended(archived: Archived, ids: list[JobId]) -> dict[JobId, ArchivedJob]:
 
 
 def _tell(future: Future[ArchivedJob], answer: ArchivedJob | Exception) -> None:
-    with suppress(InvalidStateError):  # cancelled in this moment by an event loop that waits no longer
+    with suppress(InvalidStateError):  # cancelled meanwhile by an event loop
         if isinstance(answer, Exception):
             future.set_exception(answer)
         else:
@@ -186,14 +186,14 @@ class JobHandle(Generic[R]):
         self._returns = returns
 
     def wait(self, timeout: DurationLike | None = None) -> ArchivedJob:
-        """Returns the job when it has ended, with or without success. Raises ResultTimeout when the time is over, and
+        """Returns the job when it has ended, with or without success. Raises ResultTimeout after this time, and
         JobNotFound when there is no such job."""
         seconds = None if timeout is None else to_seconds(timeout)
         future = self._results.add_waiter(self.id)
         try:
             return self._results.answer(future, seconds)
         except TimeoutError:
-            if future.done():  # it came in this very moment, or the error is the store's own
+            if future.done():  # it came just now, or the error is the store's own
                 return future.result()
             raise self._too_late(seconds) from None
         finally:
@@ -213,7 +213,7 @@ class JobHandle(Generic[R]):
             self._results.remove_waiter(self.id, future)
 
     def result(self, timeout: DurationLike | None = None) -> R:
-        """What the job returned; None if its result was too large to be kept. Raises JobFailed when it ended without a
+        """The return value of the job; None if it was too large to be stored. Raises JobFailed when it ended without a
         result, ResultTimeout when it has not ended within this time, and JobNotFound when there is no such job."""
         return self._result_of(self.wait(timeout))
 
@@ -226,7 +226,7 @@ class JobHandle(Generic[R]):
             last = ended.last_execution
             told = f": {last.exception}: {last.message}" if last is not None and last.exception else ""
             raise JobFailed(f"job {id_told(self.id)} of task {ended.task!r} ended with {ended.why!r}{told}")
-        if ended.result is None:  # it returned none, set none in its own transaction, or one that was too large
+        if ended.result is None:  # it returned None, set none in its own transaction, or its result was too large
             return None  # type: ignore[return-value]
         try:
             opened = self._results.payload.open(Sealed.RESULT, Owner(ended.key), ended.result)

@@ -125,6 +125,7 @@ class Settings(TargetSettings):
     lease_time: Duration = timedelta(seconds=5)
     considered_dead_after: Duration = timedelta(seconds=15)
     heartbeat: Duration = timedelta(seconds=1)
+    settle_within: Duration = timedelta(milliseconds=200)
     backoff_from: Duration = timedelta(milliseconds=5)
     backoff_to: Duration = timedelta(seconds=10)
     work_on: Groups = None

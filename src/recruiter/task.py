@@ -6,9 +6,6 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import update_wrapper
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
-from bson import ObjectId
-from bson.raw_bson import RawBSONDocument
-
 from recruiter.builder import JobBuilder, JobDraft
 from recruiter.domain.names import check_aliases, check_name
 from recruiter.domain.options import TaskOptions
@@ -16,15 +13,12 @@ from recruiter.domain.planning.limits import Ceiling
 from recruiter.domain.schedule.scheduler import SchedulePolicy
 from recruiter.domain.text import said_by, shown
 from recruiter.errors import InvalidArguments, RecruiterError
-from recruiter.first_use import cached_property
 from recruiter.many import Call, Errors, Many, ManyOptions, check_options
-from recruiter.producer import JobSender
+from recruiter.producer import Producer
 from recruiter.registry import FunctionTask
 from recruiter.repeatable import RepeatableJob
 from recruiter.results import JobHandle
-from recruiter.store.codec import JobEncoder, new_id
 from recruiter.store.in_session import Session, is_session
-from recruiter.store.payload import Owner
 
 P = ParamSpec("P")
 C = TypeVar("C")
@@ -35,7 +29,7 @@ class Task(Generic[P, C, R]):
     """A task: what `@recruiter.task` makes of your function. Call it, and the function runs here. `enqueue` it, and a
     worker runs it."""
 
-    def __init__(self, sender: JobSender, definition: FunctionTask, function: Callable[P, C]) -> None:
+    def __init__(self, sender: Producer, definition: FunctionTask, function: Callable[P, C]) -> None:
         self._sender = sender
         self._definition = definition
         self._function = function
@@ -56,16 +50,12 @@ class Task(Generic[P, C, R]):
         UnsupportedValue, JobTooLarge; nothing is stored then.
         """
         session = self._session_of(kwargs)
-        if session is not None or not self._has_a_template:
-            return self.job(*args, **kwargs).enqueue(session=session)
-        return self._sender.send_encoded(*self._encoded(args, kwargs))
+        return self.job(*args, **kwargs).enqueue(session=session)
 
     async def aenqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Like `enqueue`, without blocking the event loop. The session may be of an AsyncMongoClient."""
         session = self._session_of(kwargs)
-        if session is not None or not self._has_a_template or not self._sender.sends_from_loops:
-            return await self.job(*args, **kwargs).aenqueue(session=session)
-        return await self._sender.asend_encoded(*self._encoded(args, kwargs))
+        return await self.job(*args, **kwargs).aenqueue(session=session)
 
     def create(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Runs it in the background, once and never again: the same arguments make the same job, and `created` says
@@ -168,24 +158,6 @@ class Task(Generic[P, C, R]):
         self._definition.finalizers.finalize.append(function)
         return function
 
-    @property
-    def _has_a_template(self) -> bool:
-        """Whether its jobs differ by nothing but their ids, arguments and times."""
-        options = self._definition.options
-        return options.expires is None and options.unique is None and not self._sender.instruments
-
-    def _encoded(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[ObjectId, str, RawBSONDocument, Any]:
-        """A new job of this call, as the sender takes it."""
-        id, bound = new_id(), self._definition.bind(args, kwargs)
-        arguments = self._sender.payload.seal_arguments(self.name, bound, Owner(id))
-        document = self._encoder.encode(id, arguments, self._sender.clock.now())
-        return id, self.name, document, self._definition.signature.returns
-
-    @cached_property
-    def _encoder(self) -> JobEncoder:
-        """Of jobs that have what all jobs of this task have, and that do not expire."""
-        return JobEncoder(self._builder({}).build())
-
     def _many(self, calls: Iterable[Call], options: ManyOptions) -> Many[R]:
         check_options(options)
         if not isinstance(calls, Iterable):
@@ -242,7 +214,7 @@ class AsTask:
 
     def __init__(
         self,
-        sender: JobSender,
+        sender: Producer,
         name: str | None,
         aliases: Iterable[str],
         options: TaskOptions,
@@ -266,5 +238,7 @@ class AsTask:
             check_aliases(self._aliases),
             ceiling=self._ceiling,
         )
+        if self._ceiling is not None:
+            self._ceiling.limits_of(definition.name)
         self._sender.registry.add(definition)
         return Task(self._sender, definition, function)

@@ -1,9 +1,9 @@
-"""Workables: jobs as classes. A workable exports what it needs, and is rebuilt from that in another process.
+"""Workables: jobs as classes. A workable exports its parameters, and is rebuilt from them in another process.
 
     HttpRequest(url, body)  ──stored()──▶  {"url": …, "body": …}  ──rebuilt()──▶  HttpRequest(url, body).execute()
 
-What is stored is taken from the constructor's arguments, the fields of a dataclass or those of a pydantic model, each
-with its type; or it is what your own `export` returns, and `import_` gets it back.
+The parameters are the constructor's arguments, the fields of a dataclass or the fields of a pydantic model, each with
+its type; or your own `export` returns them, and `import_` receives them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import InitVar, is_dataclass
 from dataclasses import fields as dataclass_fields
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from recruiter.domain.arguments.check import Signature
@@ -53,23 +53,23 @@ class RepeatableJobMaker(Protocol[W_contra, J_co]):
 class Workable:
     """Subclass it, keep your constructor's arguments in attributes of the same names, and write `execute`.
 
-    Dataclasses and pydantic models need nothing more. If neither fits, define `export` (a document of what to store)
-    and `import_` (the way back). What all its jobs have in common stands in the class line:
+    Dataclasses and pydantic models need nothing more. If neither fits, define `export` (returns a document) and
+    `import_` (the way back). The options of all its jobs are in the class line:
 
         class HttpRequest(Workable, group="http", retry=RetryManyTimes(3, "1 minute")): ...
 
-    The words are those of `recruiter.task`; a class has those of the class it extends. Raises TaskExists, InvalidName,
-    InvalidJob or InvalidDuration when the class is defined.
+    The options are those of `recruiter.task`; a class inherits the options of its base class. Raises TaskExists,
+    InvalidName, InvalidJob or InvalidDuration when the class is defined.
     """
 
     task_name: ClassVar[str] = ""
-    """What is stored: the name of the class, or the one that was given."""
+    """The stored name: the name of the class, or the option `name`."""
     task_aliases: ClassVar[tuple[str, ...]] = ()
-    """Names it had before, under which jobs may still be waiting."""
+    """Former names, which waiting jobs may still have."""
     task_options: ClassVar[TaskOptions] = DEFAULTS
-    """The options in its class line, and those of the class that it extends."""
+    """The options in its class line and in that of its base class."""
     task_ceiling: ClassVar[Ceiling | None] = None
-    """How many of its jobs may run at once, or start in a time."""
+    """The limits that its class line declares."""
 
     def __init_subclass__(
         cls,
@@ -93,7 +93,7 @@ class Workable:
         unique: bool | Until | None = None,
         **others: Any,
     ) -> None:
-        words = locals()  # type checkers know no other way to say: these options, and those of another base class
+        words = locals()  # the only way that type checkers understand
         given = {option: words[option] for option in GivenOptions.__annotations__ if words[option] is not None}
         super().__init_subclass__(**others)
         note(cls)
@@ -101,8 +101,11 @@ class Workable:
             WORKABLES.update(dict.fromkeys((cls.task_name, *cls.task_aliases), cls))
             return
         cls.task_ceiling = Ceiling.parse(max_running, rate, limits) or cls.task_ceiling
-        cls.task_options = cls.task_options.changed(**given)  # the others are as in the class that it extends
-        cls._register(check_name("task", name or cls.__name__), check_aliases(aliases))
+        cls.task_options = cls.task_options.changed(**given)
+        task = check_name("task", name or cls.__name__)
+        if cls.task_ceiling is not None:
+            cls.task_ceiling.limits_of(task)
+        cls._register(task, check_aliases(aliases))
 
     @classmethod
     def _register(cls, name: str, aliases: tuple[str, ...]) -> None:
@@ -120,13 +123,18 @@ class Workable:
     # -- what travels --------------------------------------------------------------------------------------------
 
     def export(self) -> Mapping[str, Any]:
-        """What to store: the constructor's arguments, taken from the attributes of the same names."""
+        """The document to store: the constructor's arguments, read from the attributes of the same names."""
         return {name: _kept(self, name) for name in parameters_of(type(self))}
 
     @classmethod
     def import_(cls, parameters: Mapping[str, Any]) -> Self:
-        """The workable that `export` described."""
+        """Rebuilds the workable from the document of `export`."""
         return cls(**parameters)
+
+    if TYPE_CHECKING:
+
+        def execute(self) -> Any:
+            """The work, unless its jobs run other methods. Without it, a job cannot run `execute`."""
 
     # -- what happens to it: write those you need ----------------------------------------------------------------
 
@@ -165,14 +173,14 @@ class Workable:
 
 
 def _kept(workable: Workable, name: str) -> Any:
-    """What the workable itself keeps under this name: not a default of its class, which would be stored instead."""
+    """The instance's own attribute of this name. A default of its class does not count: it would be stored instead."""
     static = inspect.getattr_static(workable, name, _MISSING)
     own = name in getattr(workable, "__dict__", {}) or hasattr(type(static), "__get__")
     try:
         if own and not _init_only(type(workable), name):
             return getattr(workable, name)
     except AttributeError:
-        pass  # a slot that nothing was put in
+        pass  # an empty slot
     raise InvalidArguments(
         f"{type(workable).__name__} keeps no attribute {name!r} for its constructor's argument of that name; "
         "keep it, or define export() and import_()"
@@ -195,7 +203,7 @@ _ROOT = "root"
 
 
 def _made_again(cls: type[Workable]) -> bool:
-    """By `@dataclass(slots=True)`: another class, with the attributes of the one that has the name."""
+    """Whether `@dataclass(slots=True)` has made a second class from a registered one."""
     known = WORKABLES.get(cls.task_name) if "task_options" in vars(cls) else None
     return known is not None and vars(known).get("task_options") is cls.task_options
 
@@ -206,7 +214,7 @@ def _told(workable: Workable, name: str, otherwise: Any) -> Any:
 
 
 def stored(workable: Workable) -> dict[str, Any]:
-    """The document of a workable; raises InvalidJob when it cannot be one, whatever its own code does."""
+    """The document of a workable. Raises InvalidJob, also for any exception of its own code."""
     cls = type(workable)
     try:
         if cls.export is not Workable.export:
@@ -227,7 +235,7 @@ def stored(workable: Workable) -> dict[str, Any]:
 
 
 def parameters_of(cls: type[Workable]) -> tuple[str, ...]:
-    """What it is made of, by name."""
+    """The names of its parameters."""
     if is_model(cls):
         return tuple(cls.model_fields)
     constructor = _constructor(cls)
@@ -235,7 +243,7 @@ def parameters_of(cls: type[Workable]) -> tuple[str, ...]:
 
 
 def tags_of(workable: Workable) -> tuple[str, ...]:
-    """Its own tags; raises InvalidJob when they cannot be read."""
+    """The tags of this workable. Raises InvalidJob, also for any exception of its own code."""
     try:
         return check_tags(workable.tagged_as())
     except InvalidJob:
@@ -246,7 +254,7 @@ def tags_of(workable: Workable) -> tuple[str, ...]:
 
 
 def rebuilt(cls: type[Workable], parameters: Mapping[str, Any]) -> Workable:
-    """The workable that `stored` described. Raises what its own code raises, or InvalidArguments."""
+    """Rebuilds a workable from its document. Raises InvalidArguments, and any exception of its own code."""
     if _has_own_import(cls):
         return cls.import_(from_bson(dict(parameters)))
     if is_model(cls):
@@ -262,7 +270,7 @@ def rebuilt(cls: type[Workable], parameters: Mapping[str, Any]) -> Workable:
 
 
 def checked(cls: type[Workable], parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The document of parameters that were not taken from a workable; they must fit its constructor."""
+    """The document of parameters that a caller gives by name; they must fit the constructor."""
     constructor = _constructor(cls)
     if _has_own_import(cls) or is_model(cls) or constructor is None:
         document = _document(cls, parameters)
@@ -287,7 +295,7 @@ _constructors: WeakKeyDictionary[type[Workable], Signature] = WeakKeyDictionary(
 
 
 def _constructor(cls: type[Workable]) -> Signature | None:
-    """What its constructor takes; None when it has none of its own."""
+    """The signature of its constructor; None if it has no own constructor."""
     if cls.__init__ is object.__init__:
         return None
     if cls not in _constructors:

@@ -70,10 +70,11 @@ def test_what_the_page_names_is_there() -> None:
     ("schema", "file"),
     [
         ("vendor.github-workflows", ROOT / ".github" / "workflows" / "check.yml"),
+        ("vendor.github-workflows", ROOT / ".github" / "workflows" / "release.yml"),
         ("vendor.compose-spec", DEPLOY / "docker" / "compose.yaml"),
         ("vendor.compose-spec", ROOT / "src" / "recruiter" / "cli" / "project" / "compose.yaml.template"),
     ],
-    ids=["the workflow", "compose", "compose of a new project"],
+    ids=["the workflow", "the release", "compose", "compose of a new project"],
 )
 def test_a_file_fits_the_schema_of_its_tool(schema: str, file: Path) -> None:
     pytest.importorskip("check_jsonschema")
@@ -94,9 +95,10 @@ def test_a_file_fits_the_schema_of_its_tool(schema: str, file: Path) -> None:
 
 def test_the_workflow_does_what_make_check_does() -> None:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "check.yml").read_text())
-    said = [step["run"].split()[:2] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+    commands = [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
 
-    assert said == [["make", goal] for goal in ("check", "dist", "sbom", "versions")]
+    goals = [command.split()[1] for command in commands if command.startswith("make ")]
+    assert goals == ["check", "test", "dist", "sbom", "versions"]
     supported = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
     assert workflow["jobs"]["check"]["strategy"]["matrix"]["python"] == supported
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -18,7 +17,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from recruiter import Recruiter
-from recruiter.cli.dev import Reloader, folder_of
+from recruiter.cli.dev import Reloader
 from recruiter.domain.job import Job
 from recruiter.first_use import installing, requirement
 from recruiter.store.database import Store
@@ -130,15 +129,6 @@ def _lives(process: psutil.Process) -> bool:
         return False
 
 
-def test_which_folder_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "shop.py").touch()
-
-    assert folder_of("shop.py") == folder_of("shop.py:recruiter") == tmp_path
-    assert folder_of("/srv/shop/jobs.py") == Path("/srv/shop")
-    assert folder_of("shop.jobs") == tmp_path
-
-
 def test_only_python_files_count_and_a_change_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     data = tmp_path / "data"
@@ -214,13 +204,6 @@ def test_extras_are_installed_from_where_recruiter_came_from(
     assert requirement("web") == asked
     assert installing("web") == f"pip install '{asked}'"
     Requirement(asked)
-
-
-def test_every_page_installs_it_as_the_readme_does() -> None:
-    folder = Path(__file__).parents[2]
-    pages = [folder / "README.md", *(folder / "docs").rglob("*.md"), *(folder / "examples").rglob("*.py")]
-
-    assert [page.name for page in pages if re.search(r"pip install .?recruiter\b", page.read_text())] == []
 
 
 def _lines(path: Path) -> list[str]:

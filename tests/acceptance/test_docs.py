@@ -177,7 +177,7 @@ def test_every_stored_field_is_explained(store: Store) -> None:
     tried = codec.remember(document | {"last_execution": {}}, execution)
     later = dict(outcomes.snoozed(document, now, now, "not yet").fields)
     ended = codec.archived_document(document, Why.LOST, now, {"reason": "told", "result": 5})
-    set_aside = codec.decode(outcomes.unreadable("id", b"", now, "cannot be read"))
+    set_aside = codec.decode(outcomes.unreadable("id", b"", now, "cannot be read").document)
     for field in JOB_FIELDS:
         assert f"`{field.name}`" in text, field.name
     for stored in (document, tried, later, ended, set_aside, codec.execution_document(execution)):

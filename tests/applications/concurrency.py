@@ -106,11 +106,6 @@ async def block_the_loop(folder: str, name: str) -> str:
     return wait_in_a_thread(folder, name)
 
 
-@recruiter.task(at_most_once=True)
-def wait_once(folder: str, name: str) -> str:
-    return wait_in_a_thread(folder, name)
-
-
 @recruiter.task
 async def until_stop_async(folder: str, name: str) -> str:
     _note(folder, name)

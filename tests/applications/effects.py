@@ -27,13 +27,6 @@ def count(name: str, seconds: float = 0.0) -> None:
 
 
 @recruiter.task(retry=RetryForever("1s"), max_crashes=1000)
-def count_bare(name: str, seconds: float = 0.0) -> None:
-    """Adds one without it: what is done is done, also if the job then dies and runs again."""
-    counters().update_one({"_id": name}, {"$inc": {"n": 1}}, upsert=True)
-    time.sleep(seconds * random.random())
-
-
-@recruiter.task(retry=RetryForever("1s"), max_crashes=1000)
 def hold_open(name: str, folder: str) -> str:
     """Keeps its transaction open until a file is there."""
     with current_job.transaction() as session:

@@ -109,13 +109,6 @@ def hold_the_interpreter(seconds: float) -> float:
     return took
 
 
-@recruiter.task
-def eat_memory(megabytes: int) -> int:
-    global _eaten
-    _eaten = bytearray(megabytes * 1024 * 1024)
-    return os.getpid()
-
-
 _eaten = bytearray()
 
 
@@ -128,11 +121,6 @@ def my_pid() -> int:
 def environment() -> list[str]:
     """The names of its variables."""
     return sorted(os.environ)
-
-
-@recruiter.task
-def enqueue_more(a: int) -> str:
-    return str(add.enqueue(a, 1).id)
 
 
 @recruiter.task(at_most_once=True)

@@ -94,19 +94,6 @@ def tracked(items: int) -> int:
 
 
 @recruiter.task
-def run_family(folder: str) -> None:
-    """A program that starts another, both leave their pids, and neither ends."""
-    script = "sh -c 'echo $$ > grandchild; sleep 600; true' & echo $$ > child; echo begun; wait"
-    current_job.run_process(["sh", "-c", script], cwd=folder)
-
-
-@recruiter.task
-async def arun_family(folder: str) -> None:
-    script = "sh -c 'echo $$ > grandchild; sleep 600; true' & echo $$ > child; echo begun; wait"
-    await current_job.arun_process(["sh", "-c", script], cwd=folder)
-
-
-@recruiter.task
 def stays(folder: str) -> None:
     """Does not leave when it is told to."""
     current_job.stage("staying", progress=0.5)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
+from bson import ObjectId
 from pymongo import MongoClient
 from pymongo.collection import Collection
 
 from recruiter import Recruiter
+from recruiter.embedded import EmbeddedServer
+from tests.applications import mission
+from tests.cli_here import here
+from tests.conftest import Process, Starter, starting
 
+GROUPS = ("--work-on", "generic", "--work-on", "defaults", "--work-on", "shared")
 Written = Callable[[str], str]
 
 
@@ -34,3 +42,45 @@ def application(tmp_path: Path) -> Written:
         return str(path)
 
     return written
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """A recruiter, a cleaner and a worker with two processes, on a database that the tests of one file share.
+
+    The worker takes jobs of the groups `generic`, `defaults` and `shared`; a test that starts its own worker uses a
+    group of its own."""
+
+    recruiter: Recruiter
+    target: str
+    folder: Path
+    start: Starter
+    worker: Process
+
+    def command(self, *arguments: str) -> Any:
+        """The JSON that this command prints."""
+        code, printed = here(self.target, *arguments, "--output", "json")
+        assert code == 0, printed
+        return json.loads(printed)
+
+    def over(self, name: str) -> None:
+        """Lets the job that holds a slot with this name end."""
+        (self.folder / f"{name}.over").touch()
+
+
+@pytest.fixture(scope="module")
+def fleet_at_work(server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    target = server.uri.replace("/?", f"/mission_{ObjectId()}?")
+    folder = tmp_path_factory.mktemp("mission")
+    mission.recruiter.point_at(target)
+    bootstrap = str(Path(mission.__file__))
+    with starting(target, folder) as start:
+        start("start", "recruiter", "--bootstrap", bootstrap, MISSION_HOOKS=str(folder))
+        start("start", "cleaner")
+        worker = start("start", "worker", "--bootstrap", bootstrap, "--processes", "2", *GROUPS)
+        worker.says("joined the roster")
+        yield Fleet(mission.recruiter, target, folder, start, worker)
+    mission.recruiter.close()
+    client: MongoClient[dict[str, Any]]
+    with MongoClient(target) as client:
+        client.drop_database(client.get_default_database())

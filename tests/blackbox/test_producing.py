@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired
 
 import pytest
 from pydantic import BaseModel
 from pymongo.collection import Collection
+from typing_extensions import TypedDict
 
 from recruiter import Recruiter
 from recruiter.errors import InvalidArguments

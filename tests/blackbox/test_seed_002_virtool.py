@@ -198,4 +198,4 @@ def test_a_limit_on_jobs_of_one_task_holds_and_the_report_counts_them(
     recruiter.cancel(jobs[1].id)
     (tmp_path / "over").touch()
     assert jobs[0].wait(timeout=60).done
-    assert eventually(lambda: recruiter.find(jobs[1].id)).why == "cancelled"
+    assert jobs[1].wait(timeout=60).why == "cancelled"

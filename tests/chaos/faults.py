@@ -16,9 +16,9 @@ from typing import Any
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
-from recruiter.embedded import EmbeddedReplicaSet
 from tests.chaos.fleet import Child, Fleet, Member
 from tests.chaos.ledger import Ledger
+from tests.replica_set import EmbeddedReplicaSet
 
 _DEADLY = (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, 40)
 """What kills a child: by far most often the kernel, also its own code; and a signal without a name."""

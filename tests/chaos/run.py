@@ -23,11 +23,11 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from recruiter import Recruiter
-from recruiter.embedded import EmbeddedReplicaSet
 from tests.chaos import application, ledger, report
 from tests.chaos.checker import Evidence, Run, UniqueSend, check
 from tests.chaos.faults import Faults
 from tests.chaos.fleet import Fleet
+from tests.replica_set import EmbeddedReplicaSet
 
 DATABASE = "chaos"
 LEASE, DEAD_AFTER = 2.0, 4.0

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance.docs.pages import page
 from tests.conftest import Starter
 
 pytestmark = pytest.mark.skipif(
@@ -67,3 +68,50 @@ def test_an_order_comes_in_a_worker_sends_the_receipt_and_it_is_read(
     # then a child of the worker, another process, has read the order and sent the receipt
     assert answer == {"status": "SUCCESSFUL", "receipt": "Receipt for one cat: 7 euros"}
     assert fleet.stop() == 0
+
+
+def test_the_shell_has_the_names_of_the_modules_with_tasks(target: str, tmp_path: Path) -> None:
+    said = run(target, tmp_path, ORDERS / "manage.py", "recruiter", "shell", "--execute", "send_receipt.name, Order")
+
+    assert said == "('send_receipt', <class 'orders.models.Order'>)\n"
+
+
+_LOGIN = """
+from django.conf import settings
+
+settings.configure(
+    SECRET_KEY="x",
+    ALLOWED_HOSTS=["*"],
+    ROOT_URLCONF=__name__,
+    DATABASES={{"default": {{"ENGINE": "django.db.backends.sqlite3", "NAME": {database!r}}}}},
+    INSTALLED_APPS=[
+        "django.contrib.auth", "django.contrib.contenttypes", "django.contrib.sessions", "recruiter.contrib.django"
+    ],
+    TASKS={{
+        "default": {{"BACKEND": "recruiter.contrib.django.RecruiterBackend", "OPTIONS": {{"target": {target!r}}}}},
+    }},
+)
+urlpatterns = []
+{block}
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.test import Client
+from starlette.testclient import TestClient
+
+call_command("migrate", verbosity=0)
+browser = TestClient(application)
+print(browser.get("/jobs/").status_code, browser.get("/elsewhere").status_code)
+for name, is_staff in (("ada", True), ("bob", False)):
+    client = Client()
+    client.force_login(User.objects.create_user(name, is_staff=is_staff))
+    page = browser.get("/jobs/", headers={{"cookie": "sessionid=" + client.cookies["sessionid"].value}})
+    print(page.status_code, name in page.text)
+"""
+
+
+def test_the_console_is_behind_the_login_of_django_as_its_page_shows(target: str, tmp_path: Path) -> None:
+    (block,) = (block for block in page("how-to/web-console.md").blocks if "django.setup()" in block.text)
+    program = tmp_path / "login.py"
+    program.write_text(_LOGIN.format(database=str(tmp_path / "db"), target=target, block=block.text))
+
+    assert run(target, tmp_path, program).split("\n")[:3] == ["401 404", "200 True", "401 False"]

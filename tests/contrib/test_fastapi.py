@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,16 +13,15 @@ import fastapi_orders as orders
 import httpx
 import pytest
 from fastapi import Depends, FastAPI, Request
-from litestar import Litestar, get
 from pymongo import AsyncMongoClient, MongoClient
 from starlette.applications import Starlette
-from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from recruiter import Recruiter, RecruiterError, StoreUnreachable
+from recruiter import Recruiter, StoreUnreachable
 from recruiter.contrib.fastapi import RecruiterDep, get_recruiter, health, lifespan, transaction
 from recruiter.store.database import Store
+from recruiter.web import dashboard
 from tests.conftest import Starter, eventually
 from tests.contrib.serving import served
 
@@ -131,13 +131,6 @@ def test_an_application_without_mongodb_does_not_start() -> None:
         asyncio.run(start())
 
 
-def test_the_dependency_without_the_lifespan_says_what_is_missing() -> None:
-    connection = HTTPConnection({"type": "http", "headers": []})
-
-    with pytest.raises(RecruiterError, match=r"FastAPI\(lifespan=lifespan\(recruiter\)\)"):
-        get_recruiter(connection)
-
-
 def test_health_without_mongodb_is_503_in_time(recruiter: Recruiter) -> None:
     # a Starlette application, whose MongoDB goes away while it runs
     async def root(request: Request) -> JSONResponse:
@@ -154,17 +147,6 @@ def test_health_without_mongodb_is_503_in_time(recruiter: Recruiter) -> None:
         assert (answer.status_code, answer.json()["status"]) == (503, "unavailable")
 
 
-def test_litestar_takes_the_lifespan(recruiter: Recruiter) -> None:
-    @get("/", sync_to_thread=False)
-    def waiting() -> int:
-        return len(recruiter.store.scheduled.waiting())
-
-    with served(Litestar([waiting], lifespan=[lifespan(recruiter)])) as client:
-        assert "store" in recruiter.__dict__
-        assert client.get("/").json() == 0
-    assert "store" not in recruiter.__dict__
-
-
 def test_depends_can_be_replaced_in_tests(recruiter: Recruiter) -> None:
     app = FastAPI()
 
@@ -176,3 +158,26 @@ def test_depends_can_be_replaced_in_tests(recruiter: Recruiter) -> None:
 
     with served(app) as client:
         assert client.get("/").json() is True
+
+
+def test_litestar_mounts_the_console_and_runs_the_lifespan(recruiter: Recruiter) -> None:
+    # given the console in a Litestar application, as the page of the console documents it
+    litestar = pytest.importorskip("litestar")
+    console = litestar.asgi("/jobs", is_mount=True, copy_scope=True)(dashboard(recruiter, actions=True))
+    job = recruiter.job("anything", {}).enqueue()
+
+    with served(litestar.Litestar([console], lifespan=[lifespan(recruiter)])) as client:
+        # then every page is there, and its links stay under the path of the mount
+        for place in ("/jobs", "/jobs/", "/jobs/jobs", "/jobs/workers/", f"/jobs/job?id={job.id}"):
+            page = client.get(place)
+            assert (page.status_code, '<base href="/jobs/">' in page.text) == (200, True), place
+        (script,) = set(re.findall(r'src="(static/console\.js[^"]*)"', page.text))
+        assert client.get(f"/jobs/{script}").status_code == 200
+        assert client.get("/jobs/find?q=state:failed").headers["location"] == "/jobs/jobs?state=failed"
+        assert client.get("/jobs/nowhere").status_code == 404
+        assert '<base href="/jobs/">' in client.get("//jobs//jobs").text
+        assert client.get("/jobs/api/nowhere").json() == {"detail": "Not Found"}
+
+        # and its actions work
+        assert client.post("/jobs/api/actions", json={"verb": "block-starts"}).status_code == 200
+        assert recruiter.controls.rules().paused["fleet"]

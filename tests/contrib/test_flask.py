@@ -9,16 +9,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import flask_orders as orders
 import pytest
 from flask import Flask, current_app
+from flask.sessions import SecureCookieSessionInterface
 from flask.testing import FlaskClient
 
 from recruiter import ApplicationError, JobFailed, Recruiter
 from recruiter.contrib.flask import FlaskRecruiter
 from recruiter.store.database import Store
+from tests.acceptance.docs.pages import page
 from tests.conftest import Starter, eventually
+from tests.contrib.serving import served
 
 EXAMPLE = str(Path(orders.__file__))
 FLASK = str(Path(sys.executable).parent / "flask")
@@ -62,6 +66,19 @@ def test_the_command_works_on_the_mongodb_of_the_application(shop: FlaskClient, 
 
     (job,) = json.loads(listed.stdout)
     assert (job["task"], job["group"]) == ("send_receipt", "mail")
+
+
+def test_the_shell_has_the_names_of_the_application(shop: FlaskClient, target: str) -> None:
+    del shop
+    statement = "send_receipt.enqueue('cat', 7).created, app.config['CURRENCY'], recruiter.target.database != ''"
+    said = subprocess.run(
+        [FLASK, "--app", EXAMPLE, "recruiter", "shell", "--execute", statement],
+        env={**os.environ, "RECRUITER_TARGET": target},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout == "(True, 'euros', True)\n"
 
 
 def test_async_functions_run_in_the_context_too_and_plain_calls_stay_plain(target: str, store: Store) -> None:
@@ -117,3 +134,22 @@ def test_the_command_works_with_the_prefix_of_the_application(
 
     # then it finds the job
     assert [job["task"] for job in json.loads(listed.stdout)] == ["bark"]
+
+
+def test_the_console_reads_the_session_of_flask_as_its_page_shows(target: str, store: Store) -> None:
+    # given the program on the page of the console, on this test's database
+    del store
+    (block,) = (block for block in page("how-to/web-console.md").blocks if block.file == "console.py")
+    names: dict[str, Any] = {}
+    exec(block.text.replace("mongodb://localhost:27017/shop", target), names)
+    sessions = SecureCookieSessionInterface().get_signing_serializer(names["flask_app"])
+    assert sessions is not None
+
+    def status(cookie: str) -> int:
+        with served(names["console"]) as client:
+            return client.get("/jobs/", headers={"cookie": f"session={cookie}"}).status_code
+
+    # then only a session of the application with an operator in it opens the console
+    assert status(str(sessions.dumps({"user": "ada", "is_operator": True}))) == 200
+    assert status(str(sessions.dumps({"user": "bob"}))) == 401
+    assert status("forged") == 401

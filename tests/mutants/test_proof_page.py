@@ -1,4 +1,4 @@
-"""The page about the proof names checks: each of them exists."""
+"""The pages about the proof name checks: each of them exists."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from pathlib import Path
 from tests.mutants.catalogue import MUTANTS
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/explanation/proof.md").read_text()
+PAGES = [ROOT / "docs/explanation/proof.md", *sorted((ROOT / "docs/proof").glob("*.md"))]
+PAGE = "\n".join(page.read_text() for page in PAGES)
 
 
-def test_every_test_that_it_names_is_there() -> None:
+def test_every_test_that_they_name_is_there() -> None:
     missing = []
     for line in PAGE.splitlines():
         file = ""
@@ -30,7 +31,7 @@ def _anywhere(name: str) -> bool:
     return any(f"def {name}(" in path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
 
 
-def test_it_has_every_mutant_and_no_other() -> None:
+def test_they_have_every_mutant_and_no_other() -> None:
     table = re.findall(r"^\| `(\w+)` \| [^|]+ \| [^|]+ \| (?:yes)? *\|$", PAGE, re.MULTILINE)
     mentioned = set(re.findall(r"mutants? ((?:`\w+`(?:, )?)+)", PAGE))
 

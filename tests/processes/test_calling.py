@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from recruiter.errors import NotAlone
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
 from tests.applications import jobs
@@ -98,29 +97,6 @@ class TestSignals:
 
 
 class TestBesideAFleet:
-    def test_every_job_runs_once_whoever_runs_it(self, start: Starter, store: Store, tmp_path: Path) -> None:
-        # given 600 jobs, and three who want them
-        jobs.mark.enqueue_many([(str(tmp_path), str(number)) for number in range(600)])
-        callers = [start("run_all", "mark", script=CALLS, **QUICK) for _ in range(2)]
-        fleet = start("start", "all", "--bootstrap", JOBS, "--processes", "2")
-
-        # when all are done
-        for caller in callers:
-            assert caller.wait(within=60) == 0
-        eventually(lambda: store.archived.collection.count_documents({}) == 600, within=40)
-
-        # then each has run once, and not all in one place
-        marks = [line.split() for line in (tmp_path / "marks").read_text().splitlines()]
-        assert sorted(int(number) for number, _ in marks) == list(range(600))
-        assert len({pid for _, pid in marks}) > 1
-        assert store.archived.collection.count_documents({"done": True, "attempts": 1}) == 600
-        assert store.scheduled.collection.count_documents({}) == 0
-        # and here nobody may flush
-        fleet.says("joined the roster")
-        with pytest.raises(NotAlone, match="stop it"):
-            jobs.recruiter.flush_jobs_synchronously()
-        assert fleet.popen.poll() is None
-
     def test_a_leader_that_sleeps_gives_it_a_job_at_once(self, start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("RECRUITER_LEASE_TIME", "60s")
         options = ("--lease-time", "60s", "--considered-dead-after", "300s", "--backoff-from", "60s")

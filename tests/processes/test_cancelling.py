@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,22 +101,6 @@ class TestRunning:
         assert job.result(WITHIN) == "done all the same"
 
 
-def test_those_that_wait_behind_a_running_one_never_run(worker: Process, store: Store, tmp_path: Path) -> None:
-    """Given jobs that were given to a worker and have not started, when they are cancelled, then they never start."""
-    del worker
-    first = stubborn.sleep.enqueue(str(tmp_path), 2.0)
-    eventually(lambda: started(tmp_path))
-    (tmp_path / "others").mkdir()
-    others = [stubborn.sleep.enqueue(str(tmp_path / "others"), 0.0) for _ in range(5)]
-    for job in others:
-        stubborn.recruiter.cancel(job.id)
-
-    assert {job.wait(WITHIN).why for job in others} == {"cancelled"}
-    assert first.wait(WITHIN).done
-    assert not started(tmp_path / "others")
-    assert store.archived.collection.count_documents({"last_execution": {"$exists": True}}) == 1
-
-
 def test_in_a_child_with_others_only_it_stops(lead: Lead, start: Starter, tmp_path: Path) -> None:
     lead()
     start("start", "worker", "--bootstrap", APPLICATION, "--concurrency", "4").says("joined the roster")
@@ -136,16 +119,6 @@ def test_in_a_child_with_others_only_it_stops(lead: Lead, start: Starter, tmp_pa
     assert blocked.wait(WITHIN).why in ("cancelled", "done")
     ended = other.wait(WITHIN)
     assert (ended.why, ended.attempts) == ("done", 1)
-
-
-def test_what_jobs_have_started_does_not_survive_a_worker_that_is_killed(worker: Process, tmp_path: Path) -> None:
-    mark = tmp_path.name + "-mark"
-    stubborn.sleep_deep.enqueue(str(tmp_path), mark)
-    eventually(lambda: len(programs(mark)) == 2)
-
-    worker.signal(signal.SIGKILL)
-
-    eventually(lambda: not programs(mark), within=5)
 
 
 def test_one_that_eats_too_much_memory_is_ended_and_the_worker_lives(

@@ -9,7 +9,7 @@ import pytest
 
 from recruiter.store.database import Store
 from tests.applications import effects
-from tests.conftest import Starter, eventually
+from tests.conftest import Starter
 from tests.processes.conftest import Lead
 
 EFFECTS = effects.__file__
@@ -39,22 +39,6 @@ def test_each_finished_step_is_done_once_however_often_the_job_is_killed(
         assert (tmp_path / name).read_text().split() == ["charge", "pack", "ship"]
     crashes = sum(document.get("crashes", 0) for document in store.archived.collection.find({}))
     assert crashes > 5, "nothing was shown"
-
-
-def test_a_waiting_job_occupies_no_slot_and_a_signal_brings_it_back(lead: Lead, start: Starter) -> None:
-    # given more waiting jobs than the worker has slots
-    lead()
-    start("start", "worker", "--bootstrap", EFFECTS).says("joined the roster")
-    waiting = effects.approved.enqueue_many([(f"job {number}",) for number in range(5)])
-    for job in waiting:
-        eventually(lambda job=job: "waits for the signal" in effects.recruiter.explain(job.id))  # type: ignore[misc]
-
-    # when signals are sent
-    for job in waiting:
-        effects.recruiter.signal(job.id, "approved", "ada")
-
-    # then all go on
-    assert [job.result(timeout=30) for job in waiting] == [f"job {number} by ada" for number in range(5)]
 
 
 def test_a_job_that_crashed_for_good_and_is_recovered_goes_on_where_it_was(

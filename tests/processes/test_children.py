@@ -21,6 +21,7 @@ from recruiter.store.codec import Document, decode
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from tests.applications import children as jobs
+from tests.bench import ended
 from tests.conftest import Process, Starter, eventually
 from tests.fake_child import held
 from tests.processes.conftest import Lead
@@ -270,7 +271,7 @@ class TestClock:
 
     def answer(self, child: ChildHandle) -> Document:
         (answer,) = eventually(lambda: child.receive(time.monotonic()))
-        return decode(answer.payload)
+        return ended(pipe.outcome_of(answer.kind, "", answer.payload))
 
     def test_the_time_travels_with_each_job(self, child: ChildHandle) -> None:
         for days in (1, -1, 0):

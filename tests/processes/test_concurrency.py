@@ -19,18 +19,19 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from recruiter import ArchivedJob, JobHandle, JobTimedOut, RetryManyTimes, Task
+from recruiter import ArchivedJob, JobHandle, Task
 from recruiter.clock import FollowingClock
 from recruiter.embedded import EmbeddedServer
 from recruiter.processes.child import pipe
 from recruiter.processes.child.claims import Claims
 from recruiter.processes.child.concurrent import ConcurrentChild
-from recruiter.processes.child.pipe import CancelListener, ListenerErrors
-from recruiter.store.codec import decode, encode, job_document
+from recruiter.processes.child.pipe import CancelListener, SupervisorLink
+from recruiter.store.codec import encode, job_document
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from tests.applications import concurrency as jobs
 from tests.bench import Bench
+from tests.bench import ended as archived
 from tests.conftest import Process, Starter, eventually
 from tests.samples import a_job
 
@@ -151,13 +152,6 @@ class TestTogether:
         began, over = zip(*map(times, finished), strict=True)
         assert max(began) <= min(over)
 
-    def test_never_more_than_it_was_told(self) -> None:
-        """Given many jobs of both colours, then there are several at once, and never eleven; ten meet above."""
-        calls = [(0.03,)] * 60
-        handles = [handle for task in SLEEPERS for handle in many(task, *calls)]
-
-        assert 1 < max(job.result for job in ended(handles)) <= 10
-
     def test_one_that_blocks_a_thread_holds_up_nobody(self, store: Store, tmp_path: Path) -> None:
         slow = jobs.wait_in_a_thread.enqueue(str(tmp_path), "slow")
         eventually(lambda: starts(tmp_path, "slow") == [1])
@@ -244,23 +238,6 @@ class TestStopping:
         assert {job["_id"] for job in left} == set(rest)
         assert all(job["attempts"] == 0 and "last_execution" not in job for job in left)
 
-    def test_what_does_not_finish_is_handed_back_unharmed(self, worker: WorkerOf, store: Store, tmp_path: Path) -> None:
-        process = worker(4, grace="300ms")
-        handles = [
-            *many(jobs.wait_async, (str(tmp_path), "one"), (str(tmp_path), "two")),
-            *many(jobs.wait_in_a_thread, (str(tmp_path), "three")),
-        ]
-        once = jobs.wait_once.enqueue(str(tmp_path), "once")
-        eventually(lambda: starts(tmp_path, "one", "two", "three", "once") == [1] * 4)
-
-        assert process.stop() == 0
-
-        left = list(store.scheduled.collection.find({}))
-        assert {job["_id"] for job in left} == {handle.id for handle in handles}
-        assert all(job["attempts"] == 0 and "last_execution" not in job for job in left)
-        lost = once.wait(PATIENCE)
-        assert (lost.why, lost.attempts) == ("lost", 1)
-
 
 NAMES = ["asks async", "asks in a thread", "one", "two", "three"]
 
@@ -336,23 +313,6 @@ class TestTimeouts:
         assert (beside.result(PATIENCE), starts(tmp_path, "beside")) == ("beside", [1])
 
 
-def test_with_one_place_the_policy_of_one_that_overran_decides_and_the_next_runs(
-    worker: WorkerOf, tmp_path: Path
-) -> None:
-    worker(1)
-    policy = RetryManyTimes(1, 0)
-    late = jobs.swallow_in_a_thread.job(str(tmp_path)).timeout("300ms")
-    handle = late.retry_with_policy(policy, only=[JobTimedOut]).in_background().execute()
-
-    ran = handle.wait(PATIENCE)
-
-    assert (ran.why, ran.attempts, ran.crashes) == ("tried-too-many-times", 2, 0)
-    assert [execution.exception for execution in ran.executions] == ["recruiter.errors.JobTimedOut"] * 2
-    assert starts(tmp_path, "swallowed", "told")[0] == 2
-    assert starts(tmp_path, "told")[0] >= 2, "it was told each time"
-    assert jobs.my_pid.enqueue().result(PATIENCE)
-
-
 # -- the concurrent child by itself ----------------------------------------------------------------------------------
 
 
@@ -364,8 +324,8 @@ class ConcurrentChildren:
         self._claims = Claims(multiprocessing.get_context("forkserver"))
         executor, clock = bench.executor, FollowingClock()
         control = CancelListener(self._control[0], self._claims, clock, by_signal=False)
-        listener_errors, ends = ListenerErrors(clock), (self._to[0], self._from[1])
-        self._child = ConcurrentChild(*ends, self._claims, executor, control, listener_errors, clock, places)
+        link = SupervisorLink(self._to[0], self._from[1], clock)
+        self._child = ConcurrentChild(link, self._claims, executor, control, clock, places)
         self._thread = threading.Thread(target=self._child.work)
 
     def run(self, *tasks: str) -> list[Any]:
@@ -390,8 +350,8 @@ class ConcurrentChildren:
     def _answers(self, count: int) -> list[Any]:
         frames, results = pipe.Frames(), dict[int, Any]()
         while len(results) < count:
-            for _, number, payload in frames.feed(os.read(self._from[0], pipe.READ_AT_ONCE)):
-                results[number] = decode(payload)["result"]
+            for kind, number, payload in frames.feed(os.read(self._from[0], pipe.READ_AT_ONCE)):
+                results[number] = archived(pipe.outcome_of(kind, "", payload))["result"]
         return [results[number] for number in range(count)]
 
 

@@ -13,7 +13,6 @@ from bson import ObjectId
 from pymongo import WriteConcern
 from pymongo.errors import PyMongoError
 
-from recruiter.embedded import EmbeddedReplicaSet
 from recruiter.embedded.server import EmbeddedServer
 from recruiter.errors import StoreError
 from recruiter.store import server as admin
@@ -21,6 +20,7 @@ from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from tests.applications import jobs
 from tests.conftest import Starter, eventually
+from tests.replica_set import EmbeddedReplicaSet
 
 JOBS = jobs.__file__
 

@@ -28,7 +28,7 @@ Told = list[tuple[str, ...]]
 @pytest.fixture
 def told(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
     """What a leader says of jobs that nobody can run; it looks often, and does not wait for long."""
-    monkeypatch.setattr(maintenance, "_HOPELESS_GRACE", 0.2)
+    monkeypatch.setattr(maintenance, "_HOPELESS_AFTER_SECONDS", 0.2)
     told: Told = []
 
     def listen(event: Event) -> None:

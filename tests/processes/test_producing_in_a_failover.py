@@ -19,8 +19,8 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from recruiter import Recruiter
-from recruiter.embedded import EmbeddedReplicaSet
 from recruiter.errors import JobsRefused, StoreUnreachable
+from tests.replica_set import EmbeddedReplicaSet
 
 TIMEOUT = 20.0
 THREADS = COROUTINES = 6

@@ -19,17 +19,15 @@ from recruiter.domain.state import State
 from recruiter.results import JobHandle
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
-from recruiter.store.job_fields import LOCK, PROGRESS
+from recruiter.store.job_fields import LOCK
 from tests.applications import progress as app
 from tests.conftest import Process, Starter, eventually
 from tests.processes.conftest import Lead
-from tests.programs import is_gone
 from tests.samples import document
 
 APP = str(Path(app.__file__))
 QUICK = ("--considered-dead-after", "3s")
 QUICKLY = {"lease_time": 2.0, "dead_after": 3.0}
-SEVERAL = ("--concurrency", "4")
 
 
 @pytest.fixture(autouse=True)
@@ -147,34 +145,6 @@ def test_a_word_before_a_long_call_that_lets_no_thread_run(lead: Lead, start: St
     eventually(lambda: seen(handle).stage == "holding", within=50)
 
     assert seen(handle).state is State.RUNNING
-
-
-def test_a_long_job_shows_who_runs_it_though_it_is_silent(
-    lead: Lead, start: Starter, store: Store, tmp_path: Path
-) -> None:
-    # given a job that says nothing for longer than a heartbeat
-    lead(**QUICKLY)
-    start_worker(start)
-    gate = tmp_path / "gate"
-    handle = app.silent.enqueue(str(gate))
-
-    # then it is signed once, and then left alone
-    eventually(lambda: document(store, handle.id).get("locked_by"))
-    found, now = document(store, handle.id), seen(handle)
-    (worker,) = [entry.id for entry in store.roster.entries()]
-    assert (found["locked_by"], found["locked_at"]) == (worker, found["started_at"])
-    assert set(PROGRESS).isdisjoint(found)
-    assert (now.locked_by, now.state) == (worker, State.RUNNING)
-    assert now.locked_at is not None
-    beats = store.roster.read()[0].beats
-    eventually(lambda: store.roster.read()[0].beats >= beats + 3)
-    assert len(Writes(store).of(handle)) == 1
-
-    # and when it has ended nothing of that is left
-    gate.touch()
-    end = handle.wait(timeout=60)
-    assert (end.status, end.log, end.progress) == ((), (), 1.0)
-    assert set(LOCK).isdisjoint(store.archived.collection.find_one({"_id": handle.id}) or {})
 
 
 def test_short_and_silent_jobs_cost_no_write(lead: Lead, start: Starter, store: Store) -> None:
@@ -311,50 +281,3 @@ def _counter(store: Store) -> Callable[[], int]:
         return int(due["accesses"]["ops"])
 
     return count
-
-
-@pytest.mark.parametrize("job", ["run_family", "arun_family"])
-@pytest.mark.parametrize("options", [(), SEVERAL], ids=["one at a time", "four at once"])
-def test_a_program_and_its_own_programs_end_with_the_job(
-    lead: Lead, start: Starter, store: Store, tmp_path: Path, job: str, options: tuple[str, ...]
-) -> None:
-    # given a job whose program has started another
-    lead(**QUICKLY)
-    worker = start_worker(start, *options)
-    children = worker.children()
-    handle = getattr(app, job).job(str(tmp_path)).timeout("3s").in_background().execute()
-    files = [tmp_path / "child", tmp_path / "grandchild"]
-    eventually(lambda: all(file.exists() and file.read_text().strip() for file in files))
-    eventually(lambda: document(store, handle.id).get("log"))
-
-    # when its time is over
-    end = handle.wait(timeout=60)
-
-    # then all are gone, but not the child that ran the job
-    assert end.last_execution is not None
-    assert end.last_execution.exception == "recruiter.errors.JobTimedOut"
-    assert [line.text for line in end.log] == ["begun"]
-    assert end.status[-1].error is not None
-    eventually(lambda: all(is_gone(int(file.read_text())) for file in files), within=2)
-    assert worker.children() == children
-
-
-@pytest.mark.parametrize("job", ["run_family", "arun_family", "stays"])
-def test_a_cancelled_job_keeps_what_it_said(lead: Lead, start: Starter, store: Store, tmp_path: Path, job: str) -> None:
-    """Given a job that runs a program, or one that does not leave, when it is cancelled, then its last word says so."""
-    lead(**QUICKLY)
-    start_worker(start)
-    handle = getattr(app, job).enqueue(str(tmp_path))
-    eventually(lambda: document(store, handle.id).get("log"))
-    families = [tmp_path / "child", tmp_path / "grandchild"] if job != "stays" else [tmp_path / "child"]
-    eventually(lambda: all(file.exists() and file.read_text().strip() for file in families))
-
-    app.recruiter.cancel(handle.id, by="ada")
-
-    end = handle.wait(timeout=60)
-    assert end.state is State.CANCELLED
-    assert end.log[0].text == "begun"
-    assert end.status[-1].state == "cancelled"
-    assert (end.status[-1].stage, end.progress) == (("staying", 0.5) if job == "stays" else (None, 0.0))
-    assert end.locked_by is None
-    eventually(lambda: all(is_gone(int(file.read_text())) for file in families), within=5)

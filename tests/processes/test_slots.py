@@ -57,7 +57,7 @@ def test_never_more_than_it_was_told(start: Starter) -> None:
         for entry in jobs.recruiter.store.roster.entries():
             (group,) = entry.registration.groups or {""}
             seen[group] = max(seen.get(group, 0), len(entry.running))
-        return not jobs.recruiter.store.scheduled.lanes()
+        return not jobs.recruiter.store.due_jobs.lanes()
 
     eventually(all_ended, within=60)
     for group, (slots, _) in WORKERS.items():

@@ -56,39 +56,6 @@ def test_running_jobs_finish_and_prefetched_ones_are_handed_back(
     assert all(job["attempts"] == 0 and "last_execution" not in job for job in waiting)
 
 
-def test_what_does_not_finish_within_the_grace_is_handed_back_with_no_attempt_burnt(
-    lead: Lead, start: Starter, store: Store, tmp_path: Path
-) -> None:
-    worker = busy_worker(start, lead, store, tmp_path / "never", "--grace", "500ms")
-    family = worker.descendants()
-
-    assert worker.stop() == 0
-
-    assert store.roster.entries() == []
-    waiting = list(store.scheduled.collection.find({}))
-    assert len(waiting) == 22
-    assert all(job["attempts"] == 0 for job in waiting)
-    assert store.archived.collection.count_documents({}) == 0
-    assert psutil.wait_procs(family, timeout=10)[1] == []
-
-
-def test_a_second_signal_ends_the_worker_at_once_with_its_children(
-    lead: Lead, start: Starter, store: Store, tmp_path: Path
-) -> None:
-    worker = busy_worker(start, lead, store, tmp_path / "never")
-    family = worker.descendants()
-    worker.signal(signal.SIGTERM)
-    worker.says("asked to stop")
-
-    def ended_by_another_signal() -> bool:
-        worker.signal(signal.SIGTERM)
-        return worker.popen.poll() is not None
-
-    eventually(ended_by_another_signal, within=5)
-    assert worker.wait() == 128 + signal.SIGTERM
-    assert psutil.wait_procs(family, timeout=10)[1] == []
-
-
 def test_a_signal_to_the_whole_process_group_is_a_graceful_stop(
     lead: Lead, start: Starter, store: Store, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -12,11 +13,9 @@ from recruiter.domain.job import Execution
 from recruiter.results import JobHandle
 from recruiter.workable import Workable
 from recruiter.workables.outcomes import (
-    AlwaysFail,
     AlwaysSucceed,
     ConsumeMemory,
     ExitAbruptly,
-    FailsInConstructor,
     LazyBones,
 )
 from recruiter.workables.shell import ShellCommand
@@ -36,11 +35,11 @@ def start_worker(start: Starter, lead: Lead, *options: str, **environment: str) 
     return worker
 
 
-def enqueue(recruiter: Recruiter, workable: Workable) -> JobHandle[object]:
+def enqueue(recruiter: Recruiter, workable: Workable) -> JobHandle[Any]:
     return workable.as_job_of(recruiter).in_background().execute()
 
 
-def failure(handle: JobHandle[object]) -> Execution:
+def failure(handle: JobHandle[Any]) -> Execution:
     end = handle.wait(timeout=60)
     assert not end.done
     assert end.last_execution is not None
@@ -72,22 +71,6 @@ def test_a_job_that_exits_abruptly_is_the_only_one_that_fails(lead: Lead, start:
     assert all(end.done and len(end.executions) == 1 for end in ends)
     assert worker.popen.poll() is None
     assert child not in worker.children()
-
-
-def test_jobs_whose_end_is_known_before(lead: Lead, start: Starter, recruiter: Recruiter) -> None:
-    worker = start_worker(start, lead)
-    children = worker.children()
-
-    unlucky, broken, lucky = (
-        enqueue(recruiter, workable)
-        for workable in (AlwaysFail("no luck"), FailsInConstructor("cannot be built", fails=False), AlwaysSucceed())
-    )
-
-    assert (failure(unlucky).exception, failure(unlucky).message) == ("RuntimeError", "no luck")
-    assert (failure(broken).exception, failure(broken).message) == ("RuntimeError", "cannot be built")
-    assert "in __init__" in (failure(broken).trace or "")
-    assert lucky.wait(timeout=60).done
-    assert worker.children() == children
 
 
 def test_memory_that_is_not_given_back_costs_the_child_its_place(

@@ -150,19 +150,6 @@ def test_a_child_killed_from_outside_is_replaced_and_its_job_runs_again(
     assert (tmp_path / "job").read_text().count("started") == 2
 
 
-def test_exit_inside_a_job_is_its_failure_and_not_its_process(lead: Lead, start: Starter) -> None:
-    lead(**QUICKLY)
-    worker = start_worker(start, 1)
-    children = worker.children()
-
-    end = jobs.leave.enqueue().wait(timeout=60)
-
-    assert not end.done
-    assert end.last_execution is not None
-    assert end.last_execution.exception == "SystemExit"
-    assert worker.children() == children
-
-
 def test_a_job_that_holds_the_interpreter_is_not_declared_dead(start: Starter, store: Store) -> None:
     # given a job that lets no other thread of its process run, for longer than the dead-after time
     quick = {"RECRUITER_HEARTBEAT": "300ms", "RECRUITER_CONSIDERED_DEAD_AFTER": "1500ms"}
@@ -180,32 +167,3 @@ def test_a_job_that_holds_the_interpreter_is_not_declared_dead(start: Starter, s
     assert len(end.executions) == 1
     assert [entry.id for entry in store.roster.entries()] == [id_before]
     assert worker.popen.poll() is None
-
-
-def test_an_at_most_once_job_is_lost_rather_than_run_twice(lead: Lead, start: Starter, tmp_path: Path) -> None:
-    lead(**QUICKLY)
-    worker = start_worker(start, 1)
-    handle = jobs.once.enqueue(str(tmp_path), str(tmp_path / "gate"))
-    written = tmp_path / "once"
-    eventually(lambda: written.exists() and written.read_text() == "started\n")
-
-    worker.signal(signal.SIGKILL)
-    start_worker(start, 1)
-
-    end = handle.wait(timeout=60)
-    assert end.why == "lost"
-    assert written.read_text() == "started\n"
-
-
-def test_a_worker_over_its_memory_limit_finishes_records_and_replaces_its_child(
-    lead: Lead, start: Starter, store: Store
-) -> None:
-    lead(**QUICKLY)
-    worker = start_worker(start, 1, "--memory-limit", "150MB")
-
-    large = jobs.eat_memory.enqueue(200).result(timeout=60)
-    worker.says("will be replaced")
-    fresh = eventually(lambda: jobs.my_pid.enqueue().result(timeout=60) != large)
-
-    assert fresh
-    assert all(job.done and len(job.executions) == 1 for job in archived(store))

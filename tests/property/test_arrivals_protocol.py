@@ -1,8 +1,5 @@
-"""Jobs that are given from the events of their inserts: each rule of domain/planning/arrivals.py, and what it prevents.
-
-Every test runs twice on the real store with real events: with the rule, nobody gets what another has; without it, with
-everything else as it is, the same run gives a job twice. At last leaders that assign from events and by rounds depose
-each other at will, like in test_protocol.py.
+"""Jobs that are given from the events of their inserts: each rule of domain/planning/arrivals.py, with real events.
+At last leaders that assign from events and by rounds depose each other at will, like in test_protocol.py.
 """
 
 from __future__ import annotations
@@ -18,19 +15,19 @@ from pymongo.read_concern import ReadConcern
 
 from recruiter.domain.job import JobId
 from recruiter.domain.planning.arrivals import Arrival, Vacancies
+from recruiter.domain.planning.rules import Rules
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.errors import StoreUnreachable, Superseded
 from recruiter.events import Events
 from recruiter.processes.loop import Stop
 from recruiter.processes.recruiter import RecruiterProcess
-from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
+from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.held_jobs import HeldJobs
 from recruiter.settings import Settings
-from recruiter.steps import assign as assigning
-from recruiter.steps.assign import assign, assign_new, floor_of
+from recruiter.steps.assign import assign, assign_new
 from recruiter.steps.cancel import archive_cancelled, cancel
 from recruiter.steps.lead import Leadership
 from recruiter.store.change_stream import Change, _change
-from recruiter.store.collections.limits import Rules
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from recruiter.store.roster_fields import Holding
@@ -92,11 +89,6 @@ class Leader:
         return assign_new(self.store, term, LATER, arrivals, Vacancies(roster), Rules())
 
 
-@pytest.fixture(params=[True, False], ids=["with the rule", "without it"])
-def rule(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param)
-
-
 @pytest.fixture
 def stream(store: Store) -> Iterator[Stream]:
     stream = Stream(store)
@@ -113,17 +105,6 @@ def leaders(target: str, store: Store) -> Iterator[tuple[Leader, Leader]]:
         leader.store.close()
 
 
-@pytest.fixture
-def floor(monkeypatch: pytest.MonkeyPatch, rule: bool) -> Callable[[int], None]:
-    """Puts the floor where it would be without the rule."""
-
-    def be(value: int) -> None:
-        if not rule:
-            monkeypatch.setattr(assigning, "floor_of", lambda _: value)
-
-    return be
-
-
 def a_recruiter(store: Store) -> RecruiterProcess:
     policies, schedules = PolicyRegistry(), SchedulePolicyRegistry()
     return RecruiterProcess(store, Events(), Stop(), Settings(), policies=policies, schedules=schedules, listen=False)
@@ -138,7 +119,7 @@ def is_held_twice(store: Store, id: JobId) -> bool:
 
 
 def test_an_insert_from_before_the_term_is_not_used(
-    store: Store, stream: Stream, leaders: tuple[Leader, Leader], floor: Callable[[int], None], rule: bool
+    store: Store, stream: Stream, leaders: tuple[Leader, Leader]
 ) -> None:
     """Given a job that an older leader has given away, when the next one hears of its insert, then it lets it be."""
     old, new = leaders
@@ -148,19 +129,16 @@ def test_an_insert_from_before_the_term_is_not_used(
     (id,) = insert(store, a_job())
     assert old.hear(stream.arrivals(), "w1")
     new.lead()
-    floor(1)
 
     new.hear(stream.again(), "w2")
 
-    assert is_held_twice(store, id) is not rule
+    assert not is_held_twice(store, id)
 
 
-def test_the_floor_is_where_the_term_was_raised_not_where_the_lease_was_taken(
+def test_the_fence_time_is_where_the_term_was_raised_not_where_the_lease_was_taken(
     store: Store,
     stream: Stream,
     leaders: tuple[Leader, Leader],
-    floor: Callable[[int], None],
-    rule: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Given a leader that has the lease and has not raised the term yet, when the older one gives a new job away in
@@ -172,16 +150,8 @@ def test_the_floor_is_where_the_term_was_raised_not_where_the_lease_was_taken(
     raise_term, ids = new.store.roster.raise_term, list[JobId]()
 
     def raises_late(term: int) -> None:
-        with new.store.client.start_session() as session:
-            new.store.leases.collection.update_one({"_id": "leader"}, {"$inc": {"beats": 0}}, session=session)
-            stamp = session.operation_time
-            assert stamp is not None
-            floor(stamp.time << 32 | stamp.inc)
         ids.extend(insert(store, a_job()))
-        arrivals = stream.arrivals()
-        with monkeypatch.context() as patch:
-            patch.setattr(assigning, "floor_of", floor_of)
-            assert old.hear(arrivals, "w1")
+        assert old.hear(stream.arrivals(), "w1")
         raise_term(term)
 
     monkeypatch.setattr(new.store.roster, "raise_term", raises_late)
@@ -189,31 +159,28 @@ def test_the_floor_is_where_the_term_was_raised_not_where_the_lease_was_taken(
 
     new.hear(stream.again(), "w2")
 
-    assert is_held_twice(store, ids[0]) is not rule
+    assert not is_held_twice(store, ids[0])
 
 
-def test_a_round_that_gave_jobs_moves_the_floor(
-    store: Store, stream: Stream, leaders: tuple[Leader, Leader], floor: Callable[[int], None], rule: bool
+def test_a_round_that_gave_jobs_moves_the_fence_time(
+    store: Store, stream: Stream, leaders: tuple[Leader, Leader]
 ) -> None:
     leader, _ = leaders
     on_the_roster(store, "w1", slots=1, prefetch=0)
     leader.lead()
-    floor(floor_of(leader.store))
     (id,) = insert(store, a_job())
     leader.round()
     on_the_roster(store, "w2")
 
     leader.hear(stream.arrivals(), "w2")
 
-    assert is_held_twice(store, id) is not rule
+    assert not is_held_twice(store, id)
 
 
-def test_a_round_moves_the_floor_to_its_write_not_to_its_beginning(
+def test_a_round_moves_the_fence_time_to_its_write_not_to_its_beginning(
     store: Store,
     stream: Stream,
     leaders: tuple[Leader, Leader],
-    floor: Callable[[int], None],
-    rule: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Given a round that has begun, when a job comes that it still finds, then the event of that job is not used."""
@@ -221,64 +188,57 @@ def test_a_round_moves_the_floor_to_its_write_not_to_its_beginning(
     on_the_roster(store, "w1", slots=1, prefetch=0)
     on_the_roster(store, "w2", term=1)
     leader.lead()
-    lanes, ids = leader.store.scheduled.lanes_to_plan, list[JobId]()
+    lanes, ids = leader.store.due_jobs.lanes_to_plan, list[JobId]()
 
     def after_the_roster() -> Any:
-        floor(floor_of(leader.store))
         ids.extend(insert(store, a_job()))
         return lanes()
 
-    monkeypatch.setattr(leader.store.scheduled, "lanes_to_plan", after_the_roster)
+    monkeypatch.setattr(leader.store.due_jobs, "lanes_to_plan", after_the_roster)
     leader.round()
 
     leader.hear(stream.arrivals(), "w2")
 
-    assert is_held_twice(store, ids[0]) is not rule
+    assert not is_held_twice(store, ids[0])
 
 
-def test_an_event_that_was_used_is_not_used_again(
-    store: Store, stream: Stream, leaders: tuple[Leader, Leader], floor: Callable[[int], None], rule: bool
-) -> None:
+def test_an_event_that_was_used_is_not_used_again(store: Store, stream: Stream, leaders: tuple[Leader, Leader]) -> None:
     """A stream that is resumed delivers events twice."""
     leader, _ = leaders
     on_the_roster(store, "w1")
     leader.lead()
-    floor(floor_of(leader.store))
     (id,) = insert(store, a_job())
     arrivals = stream.arrivals()
     assert leader.hear(arrivals)
 
     leader.hear(arrivals)
 
-    assert is_held_twice(store, id) is not rule
+    assert not is_held_twice(store, id)
 
 
-def test_archiving_a_cancelled_job_moves_the_floor(
-    store: Store, stream: Stream, leaders: tuple[Leader, Leader], floor: Callable[[int], None], rule: bool
+def test_archiving_a_cancelled_job_moves_the_fence_time(
+    store: Store, stream: Stream, leaders: tuple[Leader, Leader]
 ) -> None:
     """Given a job that the leader has archived as cancelled, when its insert is heard of, then no worker is given the
     ended id: it may be made of its content, and be inserted again."""
     leader, _ = leaders
     on_the_roster(store, "w1")
     leader.lead()
-    floor(floor_of(leader.store))
     (id,) = insert(store, a_job())
     cancel(store, store.clock, id)
     assert archive_cancelled(leader.store, store.clock, leader.leadership.term, leader.leadership.holder) == [id]
 
     leader.hear(stream.arrivals())
 
-    assert (lists(store)["w1"] == []) is rule
+    assert lists(store)["w1"] == []
 
 
 def test_only_inserts_count(
     store: Store,
     stream: Stream,
     leaders: tuple[Leader, Leader],
-    rule: bool,
 ) -> None:
-    """Given a job that a worker holds, when its document is replaced, which tells of its lane too, then it is no new
-    job."""
+    """Given a job that a worker holds, when its document is replaced, then the event names its lane, and no new job."""
     leader, _ = leaders
     on_the_roster(store, "w1", slots=1, prefetch=0)
     leader.lead()
@@ -290,40 +250,11 @@ def test_only_inserts_count(
     assert document is not None
     store.scheduled.collection.replace_one({"_id": id}, {**document, "progress": 0.5})
 
-    changes = stream.changes()
-    assert [change.lane for change in changes] == ["generic/add"]
-    kind = stream.seen[-1]["operationType"] if rule else "insert"
-    arrival = _change({**stream.seen[-1], "operationType": kind}).arrival
-    leader.hear([arrival] if arrival is not None else [])
+    (change,) = stream.changes()
+    assert (change.lane, change.arrival) == ("generic/add", None)
+    leader.hear([])
 
-    assert is_held_twice(store, id) is not rule
-
-
-def test_events_are_used_between_rounds(
-    store: Store,
-    stream: Stream,
-    leaders: tuple[Leader, Leader],
-    rule: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Given a round that has read a job as free, when its event comes, then it waits until the round has written."""
-    leader, _ = leaders
-    on_the_roster(store, "w1", slots=1, prefetch=0)
-    on_the_roster(store, "w2")
-    leader.lead()
-    (id,) = insert(store, a_job())
-    arrivals, writes = stream.arrivals(), leader.store.roster.assign
-
-    def beside(*hands: Any) -> bool:
-        if not rule:
-            assert leader.hear(arrivals, "w2")
-        return writes(*hands)
-
-    monkeypatch.setattr(leader.store.roster, "assign", beside)
-    leader.round()
-    leader.hear(arrivals, "w2")
-
-    assert is_held_twice(store, id) is not rule
+    assert not is_held_twice(store, id)
 
 
 def test_the_thread_that_hears_of_a_job_does_not_give_it(store: Store, stream: Stream) -> None:
@@ -345,7 +276,6 @@ def test_the_thread_that_hears_of_a_job_does_not_give_it(store: Store, stream: S
 def test_an_unknown_outcome_costs_the_term(
     store: Store,
     stream: Stream,
-    rule: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Given an offer that nobody answered, when it arrives late, after the job was given to another worker, then it
@@ -362,8 +292,6 @@ def test_an_unknown_outcome_costs_the_term(
 
     with monkeypatch.context() as patch:
         patch.setattr(store.roster, "offer", unanswered)
-        if not rule:
-            patch.setattr(process._leadership, "doubt", lambda: None)
         process._arrived(stream.changes())
         with suppress(StoreUnreachable):
             process._step()
@@ -376,11 +304,11 @@ def test_an_unknown_outcome_costs_the_term(
     late.pop()()
     process._close()
 
-    assert is_held_twice(store, id) is not rule
+    assert not is_held_twice(store, id)
 
 
 def test_a_worker_believes_the_document_not_the_event(
-    store: Store, stream: Stream, leaders: tuple[Leader, Leader], rule: bool
+    store: Store, stream: Stream, leaders: tuple[Leader, Leader]
 ) -> None:
     """Given a job that was cancelled after its insert, when it is given from the event all the same, then its worker,
     which fetches it, does not start it."""
@@ -388,15 +316,14 @@ def test_a_worker_believes_the_document_not_the_event(
     on_the_roster(store, "w1")
     leader.lead()
     (id,) = insert(store, a_job())
-    before = store.scheduled.fetch([id])
     cancel(store, store.clock, id)
     assert leader.hear(stream.arrivals())
     held = HeldJobs("w1")
     held.hear(Holding([id], 0, 1))
 
-    held.fetched(held.to_fetch(), [HeldJob(*job) for job in (store.scheduled.fetch([id]) if rule else before)])
+    held.fetched(held.to_fetch(), [HeldJob.read(*job) for job in store.scheduled.fetch([id])])
 
-    assert held.arrived is not rule
+    assert not held.waiting
 
 
 # -- all of it together, in any order --------------------------------------------------------------------------------
@@ -450,7 +377,7 @@ def noting(offer: Callable[..., bool], answers: list[bool]) -> Callable[..., boo
 def a_round(world: World, store: Store, term: int) -> Generator[None, None, bool | None]:
     held = store.roster.held()
     yield
-    free = list(store.scheduled.due(["generic/add"], LATER, 3, held))
+    free = list(store.due_jobs.due(["generic/add"], LATER, 3, held))
     workers = [worker.id for worker in store.roster.read() if worker.ready]
     yield
     if not free or not workers:

@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 from recruiter import FlowHandle, FlowNotFound, FlowState, InvalidFlow, JobNotFound, Recruiter, Step
 from recruiter.domain.flow import FlowStep, StepState
 from recruiter.domain.job import JobId
-from recruiter.steps import release
 from recruiter.steps.clean import forget_flows
 from recruiter.store import flow_steps, job_fields
 from recruiter.store.codec import decode, flow_of
@@ -258,9 +257,9 @@ def lives(recruiter: Recruiter, rng: Random, size: int) -> None:
     store.empty()
     with pytest.MonkeyPatch.context() as patch:
         # as if there were more of them
-        patch.setattr(release, "STEPS_AT_ONCE", rng.choice((3, release.STEPS_AT_ONCE)))
-        patch.setattr(flow_steps, "MOST_CANDIDATES", rng.choice((2, flow_steps.MOST_CANDIDATES)))
-        patch.setattr(flow_steps, "TAIL", rng.choice((2, flow_steps.TAIL)))
+        most = flow_steps.MAX_STEPS_PER_TRANSACTION
+        patch.setattr(flow_steps, "MAX_STEPS_PER_TRANSACTION", rng.choice((3, most)))
+        patch.setattr(flow_steps, "LAST_AFTER", rng.choice((2, flow_steps.LAST_AFTER)))
         patch.setattr(job_fields, "MOST_INDEXED", rng.choice((2, job_fields.MOST_INDEXED)))
         world = World(Stage(recruiter), rng, size)
         for _ in range(min(60 + size, 160)):

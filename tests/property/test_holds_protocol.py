@@ -20,14 +20,15 @@ from recruiter.clock import StoppedClock
 from recruiter.domain.job import JobId
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.errors import Superseded
-from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, JobOutcome
+from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.held_jobs import HeldJobs, JobOutcome
 from recruiter.steps.cancel import cancel
 from recruiter.steps.rescue import Rescue
 from recruiter.store import outcomes
 from recruiter.store.codec import decode, job_from
 from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch
-from recruiter.store.roster_fields import Assignment, Holding, Seen
+from recruiter.store.roster_fields import Assignment, Holding
 from tests.samples import NOW, a_job, beat, done, facts_of_a_worker, insert, running, to_retry
 
 JOBS, STEPS = 8, 400
@@ -87,12 +88,7 @@ class Worker:
                     world.random.choice([*steps, self.send])()
 
     def ask(self) -> None:
-        """For all of its list, or for what is new."""
-        seen, me = self.held.seen, self.held.worker
-        if seen is None or self.world.random.random() < 0.3:
-            self.answers.append(self.store.roster.holding(me))
-        elif (news := self.store.roster.news(me, seen)) is not None:
-            self.answers.append(news)
+        self.answers.append(self.store.roster.holding(self.held.worker))
 
     def hear_event(self) -> None:
         """Any that there was: events are late, doubled and lost."""
@@ -109,7 +105,7 @@ class Worker:
 
     def fetch(self) -> None:
         ids = self.held.to_fetch()
-        self.held.fetched(ids, [HeldJob(*job) for job in self.store.scheduled.fetch(ids)])
+        self.held.fetched(ids, [HeldJob.read(*job) for job in self.store.scheduled.fetch(ids)])
 
     def mark(self) -> None:
         jobs = self.held.to_mark(2)
@@ -130,14 +126,13 @@ class Worker:
         return outcomes.crashed(decode(job.raw), PolicyRegistry(), **facts)
 
     def start(self) -> None:
-        first, last = self.held.accept()
         entry = self.store.roster.collection.find_one({"_id": self.held.worker})
-        for job in [*first, *last]:
+        for job in self.held.take(JOBS):
             if entry is not None and job.id not in entry["assigned"]:
                 raise Violation("started a job that it does not hold")
             if job.id in self.world.once_started:
                 raise Violation("an at-most-once job was started twice")
-            if job.cancelled:
+            if job.is_cancelled:
                 raise Violation("a job was started that had been cancelled before it was fetched")
             if entry is not None and job.at_most_once:
                 self.world.once_started.add(job.id)
@@ -156,7 +151,7 @@ class Worker:
             record = job_from(decode(job.raw))
             self.held.ended([(id, to_retry(record) if again else done(record, self.held.worker))])
         elif chance.random() < 0.15:
-            self.held.ended((id, None) for id in self.held.not_begun())
+            self.held.hand_back_untaken()
 
     def send(self) -> None:
         outcomes = self.held.to_settle()
@@ -172,13 +167,12 @@ class Worker:
         me, ids, batch = held.worker, [id for id, _ in outcomes], OutcomeBatch.of(outcomes)
         if batch.archive or batch.reschedule:  # a transaction, which does not arrive late: it would conflict
             fate = self.world.random.random()
-            answer = self.store.transactions.settle(me, batch, {}, held.seen) if fate < 0.9 else None
+            answer = self.store.transactions.settle(me, batch, {}) if fate < 0.9 else None
             return answer if fate < 0.7 else None
-        entry = self.store.roster.collection.find_one({"_id": me}, {"settled": 1, "given": 1})
+        entry = self.store.roster.collection.find_one({"_id": me}, {"settled": 1})
         if entry is None:
             raise Superseded(me)
-        seen = held.seen or Seen(entry["settled"], entry["given"], 0)
-        released = self.world.unreliable(lambda: self.store.roster.release(me, ids, None, {}, seen))
+        released = self.world.unreliable(lambda: self.store.roster.release(me, ids, None, {}, entry["settled"]))
         return released.holding if released is not None else None
 
 

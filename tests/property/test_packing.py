@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 
 from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
-from recruiter.domain.planning.hosts import Place, Spot
+from recruiter.domain.planning.hosts import Reservation
 from recruiter.domain.planning.limits import AtLimit, AtRate, FleetBusy, KeptFor, Limit, Meter, Rate, Reason, Start
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.planning.pack import AssignedJob, Candidate, Packing, pack
 from recruiter.domain.planning.reasons import HostsBusy, IsolatedBusy, NeverFits, NoWorker, SlotsBusy
+from recruiter.domain.planning.workers import RosterWorker
 from tests.samples import NOW
 
 SECOND = timedelta(seconds=1)
@@ -32,13 +33,13 @@ TASKS, GROUPS, KEYS = ["t", "u", "v"], ["g", "h"], [None, None, "k:1", "k:2"]
 class World:
     """Everything a plan is made from."""
 
-    places: list[Place]
+    places: list[RosterWorker]
     capacities: dict[str, Needs]
     held: list[AssignedJob] = field(default_factory=list)
     limits: list[Limit] = field(default_factory=list)
     starts: dict[str, list[Start]] = field(default_factory=dict)
 
-    def plan(self, candidates: Iterable[Candidate], reserved: dict[JobId, Spot] | None = None) -> Packing:
+    def plan(self, candidates: Iterable[Candidate], reserved: dict[JobId, Reservation] | None = None) -> Packing:
         return pack(
             candidates,
             self.places,
@@ -53,12 +54,10 @@ class World:
     def after(self, packing: Packing, candidates: Sequence[Candidate]) -> World:
         """The same world when everybody has got what the plan gives."""
         lanes = {candidate.id: candidate.lane for candidate in candidates}
-        hands = {place.worker: packing.hands.get(place.worker, []) for place in self.places}
-        given = [
-            AssignedJob(id, place.worker, place.host, lanes[id]) for place in self.places for id in hands[place.worker]
-        ]
+        hands = {place.id: packing.assignments.get(place.id, []) for place in self.places}
+        given = [AssignedJob(id, place.id, place.host, lanes[id]) for place in self.places for id in hands[place.id]]
         return World(
-            [replace(place, holds=place.holds + len(hands[place.worker])) for place in self.places],
+            [replace(place, holds=place.holds + len(hands[place.id])) for place in self.places],
             self.capacities,
             [*self.held, *given],
             self.limits,
@@ -158,12 +157,13 @@ def worlds(draw: st.DrawFn) -> World:
         tasks = draw(st.sampled_from([frozenset(TASKS), frozenset(TASKS), frozenset({"t"}), frozenset({"u", "v"})]))
         slots, buffered = draw(st.integers(1, 5)), draw(st.sampled_from([0, 0, 1, 3, 9]))
         prefetch = draw(st.sampled_from([0, 0, 0, 2, 9]))
-        places.append(Place(f"w{number}", draw(st.sampled_from(hosts)), groups, tasks, slots, buffered, prefetch))
+        host = draw(st.sampled_from(hosts))
+        places.append(RosterWorker(f"w{number}", groups, tasks, slots, prefetch, buffered, beats=0, host=host))
     held = []
     for number, lane in enumerate(draw(st.lists(some_lanes, max_size=6))):
         at = draw(st.integers(0, len(places) - 1))
         places[at] = replace(places[at], holds=places[at].holds + 1)
-        held.append(AssignedJob(1000 + number, places[at].worker, places[at].host, lane))
+        held.append(AssignedJob(1000 + number, places[at].id, places[at].host, lane))
     limits = draw(some_limits())
     buckets = ["task:t", "task:u", "group:g", "key:k:1", "key:k:2"]
     logs = st.lists(st.tuples(st.integers(-70, 3).map(lambda ago: NOW + ago * SECOND), st.integers(1, 3)), max_size=3)
@@ -193,15 +193,15 @@ def test_a_plan_keeps_every_promise(world: World, candidates: list[Candidate]) -
 
 def check_who_got_what(world: World, packing: Packing, candidates: list[Candidate]) -> None:
     lanes = {candidate.id: candidate.lane for candidate in candidates}
-    given = [id for hand in packing.hands.values() for id in hand]
+    given = [id for hand in packing.assignments.values() for id in hand]
     assert max(Counter(given).values(), default=1) == 1, "each job once"
     for place in world.places:
-        hand = packing.hands.get(place.worker, [])
+        hand = packing.assignments.get(place.id, [])
         assert len(hand) <= place.free_slots + place.spare
         assert sum(not may_wait_in_a_buffer(lanes[id], world) for id in hand) <= place.free_slots
         assert all(place.serves(lanes[id]) for id in hand)
         isolated = sum(lanes[id].isolated for id in hand)
-        assert isolated == 0 or world.isolated(place.worker) + isolated == 1
+        assert isolated == 0 or world.isolated(place.id) + isolated == 1
     for lane in set(lanes.values()):
         of_lane = [candidate.id for candidate in candidates if candidate.lane == lane]
         got = [id for id in of_lane if id in given]
@@ -234,7 +234,7 @@ def check_reservations(after: World, packing: Packing, candidates: list[Candidat
     order = {candidate.id: number for number, candidate in enumerate(candidates)}
     lanes = {candidate.id: candidate.lane for candidate in candidates}
     given = [job for job in after.held if job.id in order]
-    places = {place.worker: place for place in after.places}
+    places = {place.id: place for place in after.places}
     with_needs = [spot.host for id, spot in packing.reserved.items() if after.on_host(lanes[id])]
     assert max(Counter(with_needs).values(), default=1) == 1, "a host is reserved for one"
     for id, (worker, host) in packing.reserved.items():
@@ -254,8 +254,8 @@ def check_reservations(after: World, packing: Packing, candidates: list[Candidat
 
 def check_buffers(after: World, packing: Packing, candidates: list[Candidate]) -> None:
     """A worker is given nothing more only if that lets somebody start who is not behind those in its buffer."""
-    places = {place.worker: place for place in after.places}
-    given = {id for hand in packing.hands.values() for id in hand}
+    places = {place.id: place for place in after.places}
+    given = {id for hand in packing.assignments.values() for id in hand}
     for worker in packing.drained:
         before_it: list[Lane] = []
         for candidate in candidates:
@@ -282,19 +282,19 @@ def metered(lane: Lane, world: World) -> bool:
 def check_reasons(after: World, packing: Packing, candidates: list[Candidate]) -> None:
     order = {candidate.id: number for number, candidate in enumerate(candidates)}
     lanes = {candidate.id: candidate.lane for candidate in candidates}
-    given = {id for hand in packing.hands.values() for id in hand}
+    given = {id for hand in packing.assignments.values() for id in hand}
     for lane, reason in packing.waiting.items():
         first = next(each for each in candidates if each.lane == lane and each.id not in given)
         assert str(reason)
         assert is_true(reason, lane, after), (reason, lane)
         # Work is conserved: but for what is kept for others, there is no place left for it.
-        placed = after.plan([first]).hands
+        placed = after.plan([first]).assignments
         if isinstance(reason, KeptFor):
             assert reason.job in packing.reserved
             assert order[reason.job] < order[first.id]
             # Those after it that need less may have used up a limit that they share with it.
             held = [job for job in after.held if order.get(job.id, -1) < order[first.id]]
-            placed = placed or replace(after, held=held).plan([first]).hands
+            placed = placed or replace(after, held=held).plan([first]).assignments
             assert placed or kept_within_a_limit(reason, lane, lanes[reason.job], after), (reason, lane)
         else:
             before_it = [each for each in candidates[: order[first.id]] if each.id not in given]
@@ -309,9 +309,9 @@ def left_to_others(
     kept = {packing.reserved[each.id].worker for each in before_it if each.id in packing.reserved} | {*packing.drained}
     prefetched = [each.lane for each in before_it if each.lane.key is None and not metered(each.lane, world)]
     return all(
-        place.worker in kept or any(place.serves(lane) for lane in prefetched)
+        place.id in kept or any(place.serves(lane) for lane in prefetched)
         for place in world.places
-        if placed.get(place.worker)
+        if placed.get(place.id)
     )
 
 
@@ -348,10 +348,10 @@ def is_true(reason: Reason, lane: Lane, world: World) -> bool:
             left = dict((world.capacities[host] - world.used(host)).thousandths).get(resource, 0)
             return not roomy and left == free < needed
         case SlotsBusy(workers):
-            open_to_it = [p for p in roomy if not (lane.isolated and world.isolated(p.worker))]
+            open_to_it = [p for p in roomy if not (lane.isolated and world.isolated(p.id))]
             return workers == len(serving) and not any(p.free_slots for p in open_to_it)
         case IsolatedBusy(workers):
-            return lane.isolated and workers == len(serving) and all(world.isolated(p.worker) for p in roomy)
+            return lane.isolated and workers == len(serving) and all(world.isolated(p.id) for p in roomy)
         case KeptFor():
             return True  # checked by its caller
     return False
@@ -374,7 +374,7 @@ def test_who_is_at_a_limit_changes_nothing_for_others(
 
     without, with_pile = world.plan(candidates), world.plan(mixed)
 
-    assert (with_pile.hands, with_pile.reserved) == (without.hands, without.reserved)
+    assert (with_pile.assignments, with_pile.reserved) == (without.assignments, without.reserved)
     assert (with_pile.kept, with_pile.drained) == (without.kept, without.drained)
 
 
@@ -389,7 +389,7 @@ def test_a_lane_is_read_no_further_than_its_limits_allow(world: World, candidate
     packing = world.plan(candidates)
 
     lanes = {candidate.id: candidate.lane for candidate in candidates}
-    got = Counter(lanes[id] for hand in packing.hands.values() for id in hand)
+    got = Counter(lanes[id] for hand in packing.assignments.values() for id in hand)
     assert all(count <= meter.room(lane) for lane, count in got.items())
 
 
@@ -411,7 +411,7 @@ class Fleet:
         self.tasks = {task.candidate.id: task for task in tasks}
         self.waiting = sorted(tasks, key=lambda task: task.arrives)
         self.ends: dict[JobId, int] = {}
-        self.reserved: dict[JobId, Spot] = {}
+        self.reserved: dict[JobId, Reservation] = {}
         self.forgets = forgets
         self.round = 0
 
@@ -420,7 +420,7 @@ class Fleet:
         ended = {id for id, at in self.ends.items() if at <= self.round}
         self.world.held = [job for job in self.world.held if job.id not in ended]
         holds = Counter(job.worker for job in self.world.held)
-        self.world.places = [replace(place, holds=holds[place.worker]) for place in self.world.places]
+        self.world.places = [replace(place, holds=holds[place.id]) for place in self.world.places]
         due = [task.candidate for task in self.waiting if task.arrives <= self.round]
         due.sort(key=lambda candidate: candidate.rank)
         remembered = {} if self.forgets and self.forgets.random() < 0.3 else self.reserved
@@ -442,7 +442,7 @@ class Fleet:
         after = before.after(packing, due)
         self.world.held, self.world.places = after.held, after.places
         self.world.starts.update(packing.starts)
-        given = {id for hand in packing.hands.values() for id in hand}
+        given = {id for hand in packing.assignments.values() for id in hand}
         self.waiting = [task for task in self.waiting if task.candidate.id not in given]
         self.ends.update({id: self.round + self.tasks[id].lasts for id in given})
         self.reserved = packing.reserved
@@ -458,10 +458,10 @@ def fleets(draw: st.DrawFn, limits: Sequence[Limit], forgetful: bool) -> Fleet:
     capacities["h3"] = Needs.of(proc=8, mem=16, gpu=1)
     tasks = frozenset(TASKS)
     places = [
-        Place("w1", "h1", None, tasks, 3, 0),
-        Place("w2", "h2", None, tasks, 4, 0),
-        Place("w3", "h3", None, tasks, 4, 0),
-        Place("w4", "h3", None, frozenset({"t"}), 2, 0),
+        RosterWorker("w1", None, tasks, 3, 0, 0, beats=0, host="h1"),
+        RosterWorker("w2", None, tasks, 4, 0, 0, beats=0, host="h2"),
+        RosterWorker("w3", None, tasks, 4, 0, 0, beats=0, host="h3"),
+        RosterWorker("w4", None, frozenset({"t"}), 2, 0, 0, beats=0, host="h3"),
     ]
     jobs = []
     for id in range(draw(st.integers(10, 60))):
@@ -500,11 +500,11 @@ def test_everything_that_can_ever_run_ends(fleet: Fleet) -> None:
         assert max(fleet.world.count("key:k:1"), fleet.world.count("key:k:2")) <= 1
         for place in fleet.world.places:
             assert place.holds <= place.slots
-            assert fleet.world.isolated(place.worker) <= 1
+            assert fleet.world.isolated(place.id) <= 1
         if (
             due
             and len(packing.waiting) == len({each.lane for each in due})
-            and not packing.hands
+            and not packing.assignments
             and not fleet.world.held
         ):
             reasons = [packing.waiting[each.lane] for each in due]

@@ -96,7 +96,7 @@ def leader(world: World, name: str) -> Iterator[None]:
             yield
             held = store.roster.held()
             yield
-            free = list(store.scheduled.due(LANES, LATER, JOBS, held))
+            free = list(store.due_jobs.due(LANES, LATER, JOBS, held))
             hands: dict[str, list[JobId]] = {}
             for worker in roster:
                 take = [free.pop(0) for _ in range(min(len(free), world.random.randint(0, 2)))]

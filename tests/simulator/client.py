@@ -49,7 +49,7 @@ class Client:
         self.admin = SimpleNamespace(command=self._command)
         self._topology = None
 
-    def get_database(self, name: str, **_options: Any) -> Database:
+    def get_database(self, name: str, *_codec: Any, **_options: Any) -> Database:
         return Database(self, name)
 
     def start_session(self, **_options: Any) -> Session:
@@ -405,6 +405,9 @@ class Cursor:
 
     def hint(self, _index: Any) -> Cursor:
         return self
+
+    def to_list(self) -> list[Any]:
+        return list(self)
 
     def __iter__(self) -> Iterator[Any]:
         found = self._read(self._order, self._most)

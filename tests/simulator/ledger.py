@@ -10,7 +10,7 @@ from typing import Any
 
 from recruiter.domain.job import JobId
 from recruiter.domain.planning.limits import Rate
-from recruiter.processes.worker.held_jobs import HeldJob
+from recruiter.processes.worker.held_job import HeldJob
 from recruiter.store.codec import decode
 from tests.simulator.hub import Hub
 from tests.simulator.process import Process

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.planning.lookahead import Lookahead
+from recruiter.domain.planning.rules import Rules
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.errors import StoreError, StoreUnreachable, Superseded
 from recruiter.processes.loop import Presence
@@ -15,7 +16,6 @@ from recruiter.steps.cancel import archive_cancelled, archive_expired
 from recruiter.steps.lead import Leadership
 from recruiter.steps.repeat import repeat
 from recruiter.steps.rescue import Rescue
-from recruiter.store.collections.limits import Rules
 from tests.simulator.process import Process
 
 DEAD_AFTER = 3.0

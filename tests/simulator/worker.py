@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -11,7 +10,8 @@ from recruiter.domain.job import Execution, JobId
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import Retry
 from recruiter.errors import StoreError, Superseded
-from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, crashed
+from recruiter.processes.worker.held_job import HeldJob, crashed
+from recruiter.processes.worker.held_jobs import HeldJobs
 from recruiter.steps.settle import settle
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode
@@ -48,7 +48,6 @@ class Worker:
         self._joined = False
         self._told: object = None
         self._beaten_at = self._hub.now
-        self._queue: deque[HeldJob] = deque()
         self._running: dict[JobId, tuple[HeldJob, SimulatedRun]] = {}
         self._unsettled: dict[JobId, SimulatedRun] = {}
 
@@ -142,15 +141,14 @@ class Worker:
             return 0.0
         if ids := held.to_fetch():
             try:
-                found = [HeldJob(id, raw) for id, raw in self._store.scheduled.fetch(ids)]
+                found = [HeldJob.read(id, raw) for id, raw in self._store.scheduled.fetch(ids)]
             except StoreError:
                 held.not_fetched(ids)
                 raise
             held.fetched(ids, found)
             return 0.0
         if len(self._running) < self._slots and self._has_news(held):
-            seen, roster = held.seen, self._store.roster
-            holding = roster.holding(held.worker) if seen is None else roster.news(held.worker, seen)
+            holding = self._store.roster.holding(held.worker)
             if holding is not None and held.hear(holding):
                 return 0.0
         return 0.6
@@ -180,17 +178,13 @@ class Worker:
 
     def _runner(self) -> float:
         held = self._held
-        first, last = held.accept()
-        self._queue.extendleft(reversed(first))
-        self._queue.extend(last)
-        while self._queue and len(self._running) < self._slots:
-            job = self._queue.popleft()
-            if held.state(job.id) is not None:
-                run = self._ledger.started(job, held.worker, self._process, self._clock.now())
-                self._process.threads.start(lambda job=job, run=run: self._run(held, job, run))  # type: ignore[misc]
-                self._running[job.id] = job, run
-                self._unsettled[job.id] = run
-        if first or last or self._queue:
+        jobs = held.take(self._slots - len(self._running))
+        for job in jobs:
+            run = self._ledger.started(job, held.worker, self._process, self._clock.now())
+            self._process.threads.start(lambda job=job, run=run: self._run(held, job, run))  # type: ignore[misc]
+            self._running[job.id] = job, run
+            self._unsettled[job.id] = run
+        if jobs or held.waiting:
             return 0.1
         return 0.5 if self._process.calm else 0.25
 
@@ -201,7 +195,7 @@ class Worker:
             return 0.4 if self._process.calm else 0.2
         try:
             facts = {"prefetch": self._prefetch(), "draining": False}
-            holding = settle(self._store, held.worker, batch, facts, seen=held.seen)
+            holding = settle(self._store, held.worker, batch, facts)
         except Superseded:
             held.not_settled(batch)
             self._lose(held)
@@ -244,9 +238,7 @@ class Worker:
     def _end_all(self, held: HeldJobs) -> None:
         """Silent for too long: by now others may have been given what runs here."""
         running, self._running = self._running, {}
-        waiting = [*self._queue]
-        self._queue.clear()
-        held.ended((job.id, None) for job in waiting)
+        held.hand_back_untaken()
         for job, run in running.values():
             run.excuse = "its worker was silent"
             held.ended([(job.id, self._crash(held, job, "MongoDB cannot be reached"))])

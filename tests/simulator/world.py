@@ -19,7 +19,8 @@ from recruiter.steps.cancel import cancel
 from recruiter.steps.recover import job_anew
 from recruiter.store import sessions
 from recruiter.store.codec import encode_job
-from recruiter.store.collections import scheduled, statistics
+from recruiter.store.collections import due_jobs
+from recruiter.store.in_session import in_own_transaction
 from tests.simulator.hub import Hub
 from tests.simulator.ledger import RATE, Ledger, Violation
 from tests.simulator.process import Process
@@ -30,7 +31,7 @@ from tests.simulator.worker import Worker
 
 EPOCH = datetime(2030, 1, 1, 12, tzinfo=UTC)
 URN = "simulated:tick"
-_LANES_A_QUERY, _MANY_KINDS = scheduled.LANES_A_QUERY, statistics.MANY_KINDS
+_MAX_LANES_PER_QUERY = due_jobs.MAX_LANES_PER_QUERY
 _LONGEST_CALM = 240.0
 
 
@@ -84,8 +85,7 @@ class World:
         virtual: Any = SimpleNamespace(monotonic=self.hub.monotonic, sleep=self.hub.sleep)
         setattr(sessions, "time", virtual)  # noqa: B010
         # Every query is one of many, and every count goes to a page.
-        setattr(scheduled, "LANES_A_QUERY", 1 if self._many_lanes else _LANES_A_QUERY)  # noqa: B010
-        setattr(statistics, "MANY_KINDS", 0 if self._many_lanes else _MANY_KINDS)  # noqa: B010
+        setattr(due_jobs, "MAX_LANES_PER_QUERY", 1 if self._many_lanes else _MAX_LANES_PER_QUERY)  # noqa: B010
         try:
             self._play()
         except Violation as violation:
@@ -142,7 +142,7 @@ class World:
 
     def _start_recruiter(self, process: Process) -> None:
         """Some look ahead with each round, as if there were many lanes, and use for long what they have found."""
-        far = Lookahead(many_lanes=0, lasts=timedelta(seconds=20))
+        far = Lookahead(many_lanes=0, max_age=timedelta(seconds=20))
         Recruiter(process, self._lease, far if self._many_lanes else Lookahead()).start()
 
     def _start_worker(self, process: Process) -> None:
@@ -285,7 +285,7 @@ class World:
         if ended:
             id = self.hub.random.choice((ended[0], self.hub.random.choice(ended)))  # two people want the same one
             job = replace(job_anew(process.store, id, process.clock.now(), None, again=True), id=next(self._numbers))
-            if process.store.transactions.recover({id: encode_job(job)}, again=False):
+            if in_own_transaction(process.store, lambda here: here.recover({id: encode_job(job)}, cancelled=True)):
                 self.ledger.acknowledged[job.id] = self.hub.now
 
     def _pause_scheduler(self) -> None:

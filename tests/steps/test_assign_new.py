@@ -7,9 +7,9 @@ import pytest
 from recruiter.domain.planning.arrivals import Arrival, Vacancies
 from recruiter.domain.planning.limits import Limit
 from recruiter.domain.planning.needs import Needs
+from recruiter.domain.planning.rules import Rules
 from recruiter.domain.schedule.scheduler import Pause
-from recruiter.steps.assign import assign, assign_new, floor_of
-from recruiter.store.collections.limits import Rules
+from recruiter.steps.assign import assign, assign_new, fence_time_of
 from recruiter.store.database import Store
 from tests.samples import NOW, a_job, insert, on_the_roster
 
@@ -64,7 +64,7 @@ def test_a_job_for_which_room_is_kept_comes_first(store: Store) -> None:
 def test_only_jobs_that_may_run_anywhere_at_once(store: Store, rules: Rules, lane: str, given: bool) -> None:
     on_the_roster(store)
     store.roster.raise_term(1)
-    arrival = Arrival("a", lane, NOW, floor_of(store) + 1)
+    arrival = Arrival("a", lane, NOW, fence_time_of(store) + 1)
 
     answer = assign_new(store, 1, NOW, [arrival], Vacancies(store.roster.read()), rules)
 

@@ -18,7 +18,7 @@ from pymongo.monitoring import CommandStartedEvent
 
 from recruiter import ArchivedJob, Job, JobHandle, Recruiter, RecruiterError, Task
 from recruiter.builder import JobBuilder, WorkableJob
-from recruiter.errors import InvalidArguments, JobExists, JobFailed, JobNotFound, ResultTimeout, StoreUnreachable
+from recruiter.errors import InvalidArguments, JobExists, JobNotFound, ResultTimeout, StoreUnreachable
 from recruiter.jobs import Jobs
 from recruiter.results import Results
 from recruiter.store.codec import decode
@@ -53,13 +53,11 @@ _SAYING = {
 SILENT: dict[type, set[str]] = {
     Recruiter: {
         *("task", "job", "job_of", "every", "declare", "definition_of", "repeatable_job_of", "scheduler"),
-        "unguarded_job_of",
         *("handle", "listen", "point_at", "close", "on_became_master", "on_stept_back", "instrument"),
         # A flow is put together; `start` and `astart` store it.
         *("flow", "chain", "fan_out"),
         # What the builder delegates to; its own last words have async forms.
-        *("send", "send_encoded", "send_many", "send_once", "send_unused", "send_unique", "run_here"),
-        *("asend", "asend_encoded"),
+        *("send", "asend", "send_many", "produce", "run_here"),
     },
     Task: {"job", "after_success", "after_failure", "after_last_failure", "finalize", "repeat", "repeat_with_policy"},
     JobBuilder: {*_SAYING, "build", "as_step", "as_template"},
@@ -160,17 +158,6 @@ class TestTwins:
 
         asyncio.run(misuse())
 
-    def test_they_can_be_used_all_at_once(self, recruiter: Recruiter) -> None:
-        task = recruiter.task(add)
-
-        async def use() -> list[JobHandle[int]]:
-            return await asyncio.gather(*(task.aenqueue(number, 1) for number in range(200)))
-
-        handles = asyncio.run(use())
-
-        assert len({handle.id for handle in handles}) == 200
-        assert recruiter.store.scheduled.collection.count_documents({}) == 200
-
     def test_giving_up_waiting_does_not_undo_what_is_on_its_way(self, recruiter: Recruiter, gate: Gate) -> None:
         task = recruiter.task(add)
 
@@ -186,18 +173,6 @@ class TestTwins:
         asyncio.run(give_up())
 
         assert eventually(lambda: recruiter.store.scheduled.get("x"))
-
-    def test_saying_what_a_job_is_like_needs_no_server(self, unreachable: Recruiter) -> None:
-        """It may be said in an event loop, and has no async form."""
-        job = unreachable.task(add).job(1, 2).in_background().in_group("x").tagged_as("a").with_priority(1)
-        job = job.with_id("x").with_urn("u").owned_by("ada").timeout(5).at_most_once()
-
-        assert isinstance(job, JobBuilder)
-        assert isinstance(Parcel(1).as_job_of(unreachable).with_method("weigh"), WorkableJob)
-        assert unreachable.handle("x").id == "x"
-
-    def test_nor_does_saying_when(self, unreachable: Recruiter) -> None:
-        assert isinstance(unreachable.task(add).job(1, 2).schedule_in("5 minutes"), JobBuilder)
 
     def test_a_connection_that_did_not_come_about_is_closed(
         self, unreachable: Recruiter, monkeypatch: pytest.MonkeyPatch
@@ -293,7 +268,7 @@ MANY = 1000
 
 
 def archive(store: Store, *ids: str) -> None:
-    store.archived.collection.insert_many(decode(done(a_job(id), result=f"of {id}")) for id in ids)
+    store.archived.collection.insert_many(decode(done(a_job(id), result=f"of {id}").document) for id in ids)
 
 
 def are_waited_for(recruiter: Recruiter, *ids: str) -> None:
@@ -367,34 +342,6 @@ def nobody_waits(recruiter: Recruiter) -> None:
 
 
 class TestWaiting:
-    def test_the_time_of_one_is_over_and_the_others_wait_on(self, recruiter: Recruiter) -> None:
-        """Given two who wait for each of fifty jobs, one of them not long."""
-        are_waited_for(recruiter, *(f"job{number}" for number in range(50)))
-
-        async def wait() -> list[Any]:
-            handles = [recruiter.handle(f"job{number}") for number in range(50)]
-            short = asyncio.gather(*(handle.aresult("20ms") for handle in handles), return_exceptions=True)
-            long = asyncio.gather(*(handle.aresult("60s") for handle in handles))
-            impatient = await short
-            assert {type(each) for each in impatient} == {ResultTimeout}
-            assert "'job7' has not ended within 20ms" in str(impatient[7])
-            await asyncio.to_thread(archive, recruiter.store, *(str(handle.id) for handle in handles))
-            return await long
-
-        assert asyncio.run(wait()) == [f"of job{number}" for number in range(50)]
-        nobody_waits(recruiter)
-
-    def test_so_it_is_in_threads(self, recruiter: Recruiter) -> None:
-        are_waited_for(recruiter, "x")
-        handle = recruiter.handle("x")
-        with ThreadPoolExecutor(2) as threads:
-            long = threads.submit(handle.result, "60s")
-            with pytest.raises(ResultTimeout, match="'x' has not ended within"):
-                handle.result("20ms")
-            archive(recruiter.store, "x")
-            assert long.result() == "of x"
-        nobody_waits(recruiter)
-
     def test_a_task_that_is_cancelled_leaves_nothing_behind(self, recruiter: Recruiter) -> None:
         are_waited_for(recruiter, "x")
 
@@ -413,44 +360,6 @@ class TestWaiting:
 
         assert asyncio.run(cancel()) == "of x"
         nobody_waits(recruiter)
-
-    def test_cancelled_the_last_one_ends_the_looking(self, recruiter: Recruiter) -> None:
-        are_waited_for(recruiter, "x")
-
-        async def cancel() -> None:
-            waiting = asyncio.create_task(recruiter.handle("x").await_())
-            await asyncio.sleep(0.02)
-            waiting.cancel()
-            await asyncio.wait([waiting])
-
-        asyncio.run(cancel())
-
-        nobody_waits(recruiter)
-
-    def test_a_failure_says_why(self, recruiter: Recruiter) -> None:
-        archive(recruiter.store, "x")
-        recruiter.store.archived.collection.update_one({"_id": "x"}, {"$set": {"done": False, "why": "cancelled"}})
-
-        async def wait() -> ArchivedJob:
-            handle = recruiter.handle("x")
-            with pytest.raises(JobFailed, match="'x' of task 'add' ended with 'cancelled'"):
-                await handle.aresult("20s")
-            return await handle.await_("20s")
-
-        assert asyncio.run(wait()).why == "cancelled"
-
-    def test_loops_in_several_threads_wait_together(self, recruiter: Recruiter) -> None:
-        ids = [f"job{number}" for number in range(8)]
-        are_waited_for(recruiter, *ids)
-
-        def wait(id: str) -> str:
-            answer: str = asyncio.run(recruiter.handle(id).aresult("60s"))
-            return answer
-
-        with ThreadPoolExecutor(8) as threads:
-            waiting = threads.map(wait, ids)
-            archive(recruiter.store, *ids)
-            assert list(waiting) == [f"of {id}" for id in ids]
 
     def test_a_result_that_comes_when_the_time_is_over_is_no_strange_error(self, recruiter: Recruiter) -> None:
         class Late(Future[ArchivedJob]):

@@ -16,7 +16,6 @@ from recruiter.store.database import Store
 from tests.applications import jobs
 from tests.commands import WHOLE_DATABASE, Recorder, recorded
 from tests.conftest import eventually
-from tests.inbox import by_hand
 from tests.samples import document, marked_as_started
 
 
@@ -91,21 +90,6 @@ class TestRun:
         assert recruiter.run(add) is None
         assert nothing_is_left_behind(store)
 
-    def test_it_needs_no_prepared_database(self, target: str) -> None:
-        with Recruiter(target.replace("/test_", "/test_fresh_")) as recruiter:
-
-            @recruiter.task
-            def greet() -> str:
-                return "hello"
-
-            assert recruiter.run(greet) is None
-            greet.enqueue()
-            report = recruiter.run(greet)
-            recruiter.store.client.drop_database(recruiter.target.database)
-
-        assert report is not None
-        assert report.result == "hello"
-
     def test_a_task_is_a_name_a_function_or_a_workable_class(self, recruiter: Recruiter, add: Any) -> None:
         for task in ("add", add):
             add.enqueue(1, 2)
@@ -120,27 +104,6 @@ class TestRun:
         for call in (recruiter.run, recruiter.run_all, recruiter.watch):
             with pytest.raises(UnknownTask):
                 call(task)
-
-    def test_a_result_comes_back_as_its_type(self, recruiter: Recruiter) -> None:
-        @recruiter.task
-        def pair() -> tuple[int, str]:
-            return 1, "a"
-
-        pair.enqueue()
-        report = recruiter.run(pair)
-        assert report is not None
-        assert report.result == (1, "a")
-
-    def test_a_document_of_another_program_is_adopted_and_run(
-        self, recruiter: Recruiter, store: Store, add: Any
-    ) -> None:
-        del add
-        by_hand(store, {"_id": 7, "task": "add", "args": {"a": 1, "b": 2}})
-
-        report = recruiter.run("add")
-
-        assert report is not None
-        assert (report.id, report.result) == (7, 3)
 
     def test_a_failure_is_reported(self, recruiter: Recruiter, store: Store) -> None:
         @recruiter.task

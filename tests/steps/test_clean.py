@@ -9,9 +9,8 @@ import pytest
 from recruiter import Recruiter
 from recruiter.steps import clean as clean_step
 from recruiter.steps.clean import clean
-from recruiter.store.codec import encode
 from recruiter.store.database import Store
-from tests.samples import NOW, a_job, done, insert, places
+from tests.samples import NOW
 
 DAY = timedelta(days=1)
 
@@ -36,36 +35,12 @@ def test_what_is_older_goes_and_the_rest_stays(store: Store) -> None:
 
 
 def test_a_batch_at_a_time_the_oldest_first(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clean_step, "BATCH", 3)
+    monkeypatch.setattr(clean_step, "MAX_REMOVED_PER_BATCH", 3)
     archive(store, *(number * DAY for number in range(10, 18)))
 
     assert clean(store, NOW, keep_for=DAY) == 3
     assert left(store) == {0, 1, 2, 3, 4}
     assert [clean(store, NOW, keep_for=DAY) for _ in range(3)] == [3, 2, 0]
-
-
-def test_waiting_jobs_are_never_cleaned(store: Store) -> None:
-    long_ago = NOW - 1000 * DAY
-    job = a_job("old", created_at=long_ago, scheduled_at=long_ago)
-    insert(store, job)
-
-    assert clean(store, NOW, keep_for=DAY) == 0
-
-    assert places(store, ["old"]) == {"old": "scheduled"}
-
-
-def test_every_way_to_end_is_cleaned(store: Store) -> None:
-    store.transactions.archive_new("done", done(a_job("done")))
-    malformed = {"_id": "bad", "done": False, "why": "malformed", "archived_at": NOW, "original": {"x": 1}}
-    store.transactions.archive_new("bad", encode(malformed))
-
-    assert clean(store, NOW + 2 * DAY, keep_for=DAY) == 2
-
-    assert left(store) == set()
-
-
-def test_an_empty_archive(store: Store) -> None:
-    assert clean(store, NOW, keep_for=DAY) == 0
 
 
 def ended(store: Store, id: str, age: timedelta, *, succeeded: bool, keep_failed: float | None = None) -> None:
@@ -106,7 +81,7 @@ def test_a_job_may_say_how_long_it_is_kept_if_it_fails(store: Store) -> None:
 
 
 def test_the_batch_counts_all_of_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clean_step, "BATCH", 3)
+    monkeypatch.setattr(clean_step, "MAX_REMOVED_PER_BATCH", 3)
     for number in range(4):
         ended(store, f"s{number}", 9 * DAY, succeeded=True)
         ended(store, f"f{number}", 9 * DAY, succeeded=False)

@@ -117,22 +117,6 @@ class TestLimits:
         with pytest.raises(LimitNotFound, match="task:add"):
             fleet.controls.remove_limit("task:add")
 
-    def test_a_group(self, fleet: Fleet) -> None:
-        fleet.worker(slots=10)
-        fleet.controls.set_limit("group:mail", 1)
-        fleet.jobs(3, group="mail")
-        fleet.round()
-        assert len(fleet.held()) == 1
-
-    def test_each_key_by_itself(self, fleet: Fleet) -> None:
-        fleet.worker(slots=10)
-        fleet.controls.set_limit("key:customer", 1)
-        for customer in (1, 2, 3):
-            fleet.jobs(3, limited_by=f"customer:{customer}")
-        fleet.round()
-        fleet.round()
-        assert len(fleet.held()) == 3
-
     def test_a_rate_over_the_change_of_a_leader(self, fleet: Fleet) -> None:
         fleet.worker(slots=100)
         fleet.controls.set_limit("task:add", count=3, per="1 minute")
@@ -166,29 +150,6 @@ class TestLimits:
 
 
 class TestPauses:
-    def test_a_paused_group_starts_nothing_until_it_is_resumed(self, fleet: Fleet) -> None:
-        fleet.worker(slots=10)
-        paused, other = fleet.jobs(2, group="mail"), fleet.jobs(1)
-        fleet.controls.pause_group("mail", by="ada", reason="the server is down")
-        fleet.round()
-        assert fleet.held() == other
-        assert "group mail is paused by ada" in fleet.why(paused[0])
-        assert fleet.controls.resume_group("mail")
-        assert not fleet.controls.resume_group("mail")
-        fleet.round()
-        assert set(fleet.held()) == {*paused, *other}
-
-    def test_all_starts_can_be_blocked(self, fleet: Fleet) -> None:
-        fleet.worker(slots=10)
-        (job,) = fleet.jobs(1)
-        fleet.controls.block_starts(by="ada", reason="maintenance")
-        fleet.round()
-        assert fleet.held() == []
-        assert fleet.why(job).startswith("all starts are blocked by ada")
-        fleet.controls.allow_starts()
-        fleet.round()
-        assert fleet.held() == [job]
-
     def test_a_worker_can_be_drained(self, fleet: Fleet) -> None:
         fleet.worker()
         fleet.controls.drain_worker("w1", by="ada", reason="maintenance")
@@ -204,35 +165,6 @@ class TestPauses:
 
 
 class TestResources:
-    def test_jobs_wait_for_what_they_need_and_the_report_says_how_much_is_used(self, fleet: Fleet) -> None:
-        fleet.worker(slots=10)
-
-        fleet.jobs(5, needs=Needs.of(proc=3, mem=1000))
-        fleet.round()
-        fleet.round()
-        assert len(fleet.held()) == 2
-        report = {(use.host, use.resource): (use.limit, use.used, use.available) for use in fleet.controls.resources()}
-        assert report == {("w1", "proc"): (8, 6, 2), ("w1", "mem"): (8000 * GIB, 2000 * GIB, 6000 * GIB)}
-        fleet.finish(fleet.held()[0])
-        fleet.round()
-        assert len(fleet.held()) == 2
-
-    def test_a_big_job_is_not_starved_by_small_ones(self, fleet: Fleet) -> None:
-
-        fleet.worker(slots=10)
-        fleet.jobs(4, needs=Needs.of(proc=2))
-        fleet.round()
-        (big,) = insert(fleet.store, a_job(created_at=DUE, scheduled_at=DUE, needs=Needs.of(proc=7)))
-        later = DUE + timedelta(seconds=1)
-        small = [a_job(created_at=later, scheduled_at=later, needs=Needs.of(proc=1)) for _ in range(20)]
-        insert(fleet.store, *small)
-        for _ in range(4):
-            fleet.finish(fleet.held()[0])
-            fleet.round()
-            if big in fleet.held():
-                break
-        assert big in fleet.held()
-
     def test_the_fleet_as_a_whole(self, fleet: Fleet) -> None:
 
         fleet.worker("w1", slots=10)
@@ -364,10 +296,6 @@ class TestExplain:
         fleet.lead.resign()
         assert fleet.why(job) == "there is no leader: start one with `recruiter start recruiter`"
 
-    def test_no_worker(self, fleet: Fleet) -> None:
-        (job,) = fleet.jobs(1)
-        assert fleet.why(job).startswith("no worker is on the roster")
-
     def test_an_unknown_task(self, fleet: Fleet) -> None:
         fleet.worker()
         (job,) = fleet.jobs(1, task="unheard_of")
@@ -386,13 +314,6 @@ class TestExplain:
         (waiting,) = set(jobs) - set(fleet.held())
         assert "task add" in fleet.why(waiting)
         assert "limit of 2" in fleet.why(waiting)
-
-    def test_no_free_slot(self, fleet: Fleet) -> None:
-        fleet.worker(slots=1)
-        jobs = fleet.jobs(2)
-        fleet.round()
-        (waiting,) = set(jobs) - set(fleet.held())
-        assert "no slot is free" in fleet.why(waiting)
 
     def test_what_no_host_has(self, fleet: Fleet) -> None:
 
@@ -433,11 +354,6 @@ class TestExplain:
     def test_not_adopted(self, fleet: Fleet) -> None:
         fleet.store.scheduled.collection.insert_one({"_id": "y", "task": "add"})
         assert fleet.why("y").startswith("another program has inserted this job, and no leader has adopted it yet")
-
-    def test_nothing_holds_it_back(self, fleet: Fleet) -> None:
-        fleet.worker(slots=1)
-        (job,) = fleet.jobs(1)
-        assert fleet.why(job) == "due, and nothing blocks it; it is the next of its lane"
 
     def test_only_one_of_those_that_are_alike_is_the_next(self, fleet: Fleet) -> None:
         """Given jobs of one priority and time, with ids of every kind, then each counts those that start before it."""

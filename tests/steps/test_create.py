@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +26,7 @@ from recruiter.store.codec import LARGEST_JOB
 from recruiter.store.collections.creations import content_id
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from tests.samples import Parcel, a_job, done, give, hold, places
+from tests.samples import a_job, done, give, hold, places
 
 UTC_NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -128,18 +125,6 @@ class TestTheSame:
 
         assert [(handle.id, handle.created) for handle in again] == [(first.id, False)] * len(again)
 
-    def test_an_int_where_a_float_is_expected_is_that_float(self, recruiter: Recruiter) -> None:
-        task = recruiter.task(pay)
-
-        assert task.create(1).id == task.create(1.0).id
-
-    def test_no_data_is_an_empty_document(self, recruiter: Recruiter) -> None:
-        """Also for whoever has not got the code."""
-        assert recruiter.create("unknown", {}).id == recruiter.create("unknown").id
-
-    def test_the_id_tells_the_task(self, notes: Task[[Any], Any, Any]) -> None:
-        assert str(notes.create(1).id).startswith("note:")
-
 
 ALL_DIFFERENT: list[Any] = [
     1,
@@ -209,27 +194,6 @@ class TestDifferent:
         assert len({handle.id for handle in handles}) == len(ALL_DIFFERENT)
         assert all(handle.created for handle in handles)
 
-    def test_nor_of_another_task(self, recruiter: Recruiter) -> None:
-        one, other = recruiter.create("one", {"a": 1}), recruiter.create("other", {"a": 1})
-
-        assert (one.created, other.created, one.id == other.id) == (True, True, False)
-
-    def test_the_name_of_a_task_is_not_mixed_up_with_its_data(self) -> None:
-        assert content_id("a", {"task": "b"}) != content_id("b", {"task": "a"})
-
-    def test_enqueuing_is_not_creating(self, notes: Task[[Any], Any, Any], store: Store) -> None:
-        for _ in range(3):
-            notes.enqueue(1)
-        assert notes.create(1).created
-
-        assert store.scheduled.collection.count_documents({}) == 4
-
-    def test_another_method_of_a_workable_is_another_job(self, recruiter: Recruiter) -> None:
-        first = Parcel(1).as_job_of(recruiter).create()
-        second = Parcel(1).as_job_of(recruiter).with_method("weigh").create()
-
-        assert (first.created, second.created) == (True, True)
-
 
 class TestOnceEver:
     def test_while_it_waits(self, notes: Task[[Any], Any, Any], recruiter: Recruiter) -> None:
@@ -240,12 +204,6 @@ class TestOnceEver:
         waiting = recruiter.find(second.id)
         assert isinstance(waiting, Job)
         assert waiting.tags == ("first",), "it was left as it is"
-
-    def test_while_it_runs(self, notes: Task[[Any], Any, Any], store: Store) -> None:
-        first = notes.create(1)
-        give(store, first.id)
-
-        assert not notes.create(1).created
 
     def test_when_it_has_ended_its_result_is_there(self, notes: Task[[Any], Any, Any], store: Store) -> None:
         first = notes.create(1)
@@ -267,11 +225,6 @@ class TestOnceEver:
 
         assert places(store, [first.id]) == {first.id: "nowhere"}
 
-    def test_when_it_was_cancelled(self, notes: Task[[Any], Any, Any], recruiter: Recruiter) -> None:
-        recruiter.cancel(notes.create(1).id)
-
-        assert not notes.create(1).created
-
 
 class TestAnIdOfOnesOwn:
     def test_it_tells_apart_what_is_meant_to_run_again(self, recruiter: Recruiter, store: Store) -> None:
@@ -281,10 +234,6 @@ class TestAnIdOfOnesOwn:
 
         assert [handle.created for handle in handles] == [True, True, False]
         assert {d["_id"] for d in store.scheduled.collection.find()} == {"day 1", "day 2"}
-
-    @pytest.mark.parametrize("id", ["text", 7, 2**40, UUID(int=5), ObjectId("5f0000000000000000000005")], ids=repr)
-    def test_of_every_kind(self, notes: Task[[Any], Any, Any], id: Any) -> None:
-        assert [notes.job(data).with_id(id).create().created for data in (1, 2)] == [True, False]
 
     @pytest.mark.parametrize("where", ["scheduled", "archived"])
     def test_one_that_was_used_without_create(self, recruiter: Recruiter, store: Store, where: str) -> None:
@@ -383,12 +332,6 @@ class TestRefused:
 
         assert stored_ids(store) == ([], [])
 
-    def test_with_an_id_of_ones_own_without_create_too(self, notes: Task[[Any], Any, Any], store: Store) -> None:
-        with pytest.raises(JobTooLarge):
-            notes.job("x" * LARGEST_JOB).with_id("big").in_background().execute()
-
-        assert stored_ids(store) == ([], [])
-
     def test_what_does_not_fit_or_cannot_travel(self, recruiter: Recruiter, store: Store) -> None:
         task = recruiter.task(pay)
 
@@ -404,29 +347,6 @@ class TestRefused:
         assert stored_ids(store) == ([], [])
 
 
-CREATORS = """
-import sys, threading
-from recruiter import Recruiter
-
-recruiter = Recruiter(sys.argv[1])
-recruiter.store
-print("ready", flush=True)
-sys.stdin.readline()
-created = []
-
-def create():
-    global handle
-    handle = recruiter.create("note", {"data": {"letters": {"a", "b", "c"}, "amount": 1.5}})
-    created.append(handle.created)
-
-threads = [threading.Thread(target=create) for _ in range(int(sys.argv[2]))]
-for thread in threads: thread.start()
-for thread in threads: thread.join()
-print(sum(created), len(created), handle.id, flush=True)
-recruiter.close()
-"""
-
-
 @pytest.fixture
 def untouched(server: EmbeddedServer) -> Iterator[str]:
     """The address of a database that nobody has prepared: no collection is there."""
@@ -439,15 +359,6 @@ def untouched(server: EmbeddedServer) -> Iterator[str]:
 
 
 class TestManyAtOnce:
-    def test_fifty_threads_make_one_job(self, recruiter: Recruiter, store: Store) -> None:
-        task = recruiter.task(note)
-
-        handles = fifty_at_once(lambda _number: task.create({"n": [1], "m": 2}))
-
-        assert sorted(handle.created for handle in handles) == [False] * 49 + [True]
-        assert len({handle.id for handle in handles}) == 1
-        assert [len(ids) for ids in stored_ids(store)] == [1, 1]
-
     def test_so_do_fifty_in_a_database_that_is_not_there_yet(self, untouched: str) -> None:
         """Collections come into being with the first write, inside of fifty transactions at once."""
         with Recruiter(untouched) as recruiter:
@@ -457,46 +368,6 @@ class TestManyAtOnce:
 
             assert sorted(handle.created for handle in handles) == [False] * 49 + [True]
             assert [len(ids) for ids in stored_ids(recruiter.store)] == [1, 1]
-
-    def test_so_do_several_processes(self, target: str, store: Store) -> None:
-        """Hashes differ from process to process, and with them the order of a set in the data."""
-        processes = [
-            subprocess.Popen(
-                [sys.executable, "-c", CREATORS, target, "25"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                env={**os.environ, "PYTHONHASHSEED": seed},
-            )
-            for seed in ("1", "2")
-        ]
-        try:
-            for process in processes:
-                assert process.stdout is not None
-                assert process.stdout.readline() == "ready\n"
-            for process in processes:
-                assert process.stdin is not None
-                process.stdin.write("go\n")
-                process.stdin.flush()
-            answers = [process.communicate(timeout=60)[0].split() for process in processes]
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait()
-
-        jobs, remembered = stored_ids(store)
-        assert len(jobs) == 1
-        assert jobs == remembered
-        assert sorted(answers) == [["0", "25", *jobs], ["1", "25", *jobs]]
-
-    def test_each_of_many_contents_once(self, recruiter: Recruiter, store: Store) -> None:
-        """Given fifty calls for ten contents all at once, then ten jobs."""
-        task = recruiter.task(note)
-
-        handles = fifty_at_once(lambda number: task.create(number % 10))
-
-        assert sum(handle.created for handle in handles) == 10
-        assert [len(ids) for ids in stored_ids(store)] == [10, 10]
 
 
 def fifty_at_once(call: Callable[[int], JobHandle[Any]]) -> list[JobHandle[Any]]:

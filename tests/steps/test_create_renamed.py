@@ -61,13 +61,6 @@ def test_a_producer_that_does_not_know_the_new_name_finds_the_new_job(
     assert [job.id for job in store.scheduled.waiting()] == [new.id]
 
 
-def test_others_are_new(before: Recruiter, after: Recruiter) -> None:
-    before.create("resize", {"id": 7})
-
-    assert after.create("image.resize", {"id": 8}).created
-    assert after.create("image.resize", {"id": 7}, id="my own").created
-
-
 def test_both_at_once(before: Recruiter, after: Recruiter, store: Store) -> None:
     calls = [(before, "resize"), (after, "image.resize")] * 10
 

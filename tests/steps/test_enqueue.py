@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-import signal
+import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from recruiter import Recruiter, RetryManyTimes
-from recruiter.errors import InvalidArguments, InvalidName, JobExists, JobTooLarge, RecruiterError, StoreUnreachable
+from recruiter.errors import (
+    InvalidArguments,
+    InvalidJob,
+    InvalidName,
+    JobExists,
+    JobTimedOut,
+    JobTooLarge,
+    RecruiterError,
+    StoreUnreachable,
+)
 from recruiter.results import JobHandle
+from recruiter.steps import enqueue
 from recruiter.steps.enqueue import LARGEST_BATCH, Enqueuer
+from recruiter.store import database
 from recruiter.store.codec import LARGEST_JOB, encode_job
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from tests.commands import Recorder, recorded
+from tests.conftest import eventually
 from tests.samples import a_job, document
+from tests.threads import JobThread
 
 
 @pytest.fixture
@@ -36,7 +50,40 @@ def watched(target: str, store: Store, recorder: Recorder) -> Iterator[Store]:
     watched.close()
 
 
-def test_a_lone_job_goes_straight_through(watched: Store, recorder: Recorder) -> None:
+class Held:
+    """Writes that are held up until they may go on."""
+
+    def __init__(self, insert: Callable[..., dict[int, str]]) -> None:
+        self._insert = insert
+        self.writing = threading.Semaphore(0)
+        self.may_go = threading.Semaphore(0)
+
+    def __call__(self, *args: Any) -> dict[int, str]:
+        self.writing.release()
+        assert self.may_go.acquire(timeout=20)
+        return self._insert(*args)
+
+    async def begun(self) -> None:
+        assert await asyncio.to_thread(self.writing.acquire, timeout=20)
+
+    def go_on(self) -> None:
+        for _ in range(10):
+            self.may_go.release()
+
+
+@pytest.fixture
+def held(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    held = Held(store.scheduled.insert)
+    monkeypatch.setattr(store.scheduled, "insert", held)
+    yield held
+    held.go_on()
+
+
+def note(text: str) -> str:
+    return text
+
+
+def test_one_insert_makes_a_job_durable(watched: Store, recorder: Recorder) -> None:
     """Given nobody else, when a job is enqueued, then one insert makes it durable."""
     job = a_job(tags=("a", "b"), urn="u", owner="ada", priority=2.5, at_most_once=True)
 
@@ -46,27 +93,6 @@ def test_a_lone_job_goes_straight_through(watched: Store, recorder: Recorder) ->
     (insert,) = recorder.named("insert")
     assert insert["writeConcern"] == {"w": "majority", "j": True}
     assert watched.scheduled.get(job.id) == job
-
-
-def test_a_second_job_of_the_same_id_is_refused_and_the_first_left(store: Store) -> None:
-    enqueuer = Enqueuer(store)
-    enqueuer.one(a_job("same", args={"a": 1}))
-
-    with pytest.raises(JobExists, match="'same'"):
-        enqueuer.one(a_job("same", args={"a": 2}))
-
-    assert document(store, "same")["args"] == {"a": 1}
-
-
-def test_after_a_refusal_others_go_on(store: Store) -> None:
-    enqueuer = Enqueuer(store)
-    enqueuer.one(a_job("a"))
-    with pytest.raises(JobExists):
-        enqueuer.one(a_job("a"))
-
-    enqueuer.one(a_job("b"))
-
-    assert store.scheduled.get("b") is not None
 
 
 def test_a_job_that_is_too_large_is_refused_before_anything_is_sent(watched: Store, recorder: Recorder) -> None:
@@ -79,7 +105,7 @@ def test_a_job_that_is_too_large_is_refused_before_anything_is_sent(watched: Sto
 def test_threads_that_enqueue_at_the_same_time_share_their_writes(watched: Store, recorder: Recorder) -> None:
     """Given 32 threads with 50 jobs each, then few inserts carry them, and each is durable when its call returns."""
     enqueuer, threads, each = Enqueuer(watched), 32, 50
-    assert watched.scheduled.lanes() == []
+    assert watched.due_jobs.lanes() == []
     together = threading.Barrier(threads)
     missing: list[Any] = []
 
@@ -154,57 +180,298 @@ def test_when_no_server_answers_every_caller_hears_of_it() -> None:
     assert answers == [StoreUnreachable] * 4
 
 
-def test_a_caller_that_is_interrupted_does_not_stop_the_others(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given Ctrl-C while a caller waits for its turn, when it is caught, then later callers are still served."""
-    enqueuer, insert = Enqueuer(store), store.scheduled.insert
-    writing, go_on = threading.Semaphore(0), threading.Event()
-
-    def slow_insert(*args: Any) -> dict[int, str]:
-        writing.release()
-        go_on.wait()
-        return insert(*args)
-
-    monkeypatch.setattr(store.scheduled, "insert", slow_insert)
-    first = threading.Thread(target=enqueuer.one, args=(a_job("first"),), daemon=True)
-    first.start()
-    assert writing.acquire(timeout=20)
-
-    def interrupt() -> None:
-        writing.acquire(timeout=20)  # when its job is being written, by somebody else
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        enqueuer.one(a_job("interrupted"))
-    go_on.set()
-    first.join()
-
-    later = threading.Thread(target=enqueuer.one, args=(a_job("later"),), daemon=True)
-    later.start()
-    later.join(timeout=5)
-
-    assert not later.is_alive(), "it waits for somebody who has gone"
-    assert store.scheduled.get("later") is not None
+# -- callers that are interrupted ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("expires", [None, "1h"])
-def test_a_call_of_enqueue_stores_the_same_as_its_builder(recruiter: Recruiter, expires: str | None) -> None:
-    """Given a task with options, then `enqueue`, which encodes what all its jobs share only once, changes nothing."""
+def test_the_timeout_of_one_job_is_not_raised_in_the_calls_of_others(store: Store, held: Held) -> None:
+    """Given three jobs that enqueue together, when the time of the one that came first is over while the others wait
+    for the same write, then only that one hears of it, and the jobs of the others are stored."""
+    enqueuer = Enqueuer(store)
+    first = JobThread(lambda: enqueuer.one(a_job("first")))
+    assert held.writing.acquire(timeout=20)
+    late = JobThread(lambda: enqueuer.one(a_job("late")))
+    others = [JobThread(partial(enqueuer.one, a_job(id))) for id in ("a", "b")]
 
-    @recruiter.task(retry=RetryManyTimes(3, "1 minute"), expires=expires, priority=2, tags=["a"], at_most_once=True)
-    def work(text: str) -> None:
-        del text
+    held.may_go.release()
+    assert held.writing.acquire(timeout=20)
+    late.interruptible.interrupt(JobTimedOut("the time of this one is over"))
+    for _ in range(3):
+        held.may_go.release()
+    for job in (first, late, *others):
+        job.join(20)
 
-    work.enqueue("the first makes the template")
-    shortcut, built = (document(recruiter.store, id) for id in (work.enqueue("ü").id, work.job("ü").enqueue().id))
+    assert isinstance(late.raised, JobTimedOut)
+    assert [job.raised for job in (first, *others)] == [None, None, None]
+    assert store.scheduled.which_exist(["first", "a", "b"]) == {"first", "a", "b"}
 
-    moments = ("_id", "created_at", "scheduled_at", "expires_at")
-    assert list(shortcut) == list(built)
-    assert {name: shortcut[name] for name in built if name not in moments} == {
-        name: built[name] for name in built if name not in moments
-    }
-    assert shortcut["created_at"] == shortcut["scheduled_at"]
-    assert timedelta() <= built["created_at"] - shortcut["created_at"] < timedelta(seconds=60)
+
+# Python may throw the interruption into a thread that its target has just started, and that one says so and dies.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_whoever_is_interrupted_at_any_point_leaves_the_others_able_to_enqueue(store: Store) -> None:
+    """Given jobs whose time is over at any instruction of their enqueue, then a later call still returns."""
+    for number in range(150):
+        enqueuer = Enqueuer(store)
+        job = JobThread(partial(_enqueue_some, enqueuer, number))
+        threading.Event().wait(number / 100_000)
+        job.interruptible.interrupt(JobTimedOut("over"))
+        later = JobThread(partial(enqueuer.one, a_job(f"later {number}")))
+        job.join(20)
+        later.join(20)
+        enqueuer.close()
+
+        assert not job.is_alive()
+        assert not later.is_alive()
+        assert later.raised is None
+    assert store.scheduled.exists("later 149")
+
+
+def test_the_writing_thread_ends_with_the_connection(recruiter: Recruiter) -> None:
+    task = recruiter.task(note)
+    task.enqueue("x")
+    writing = recruiter._enqueuer._thread
+    eventually(lambda: writing.alive)
+
+    recruiter.close()
+
+    eventually(lambda: not writing.alive)
+    assert recruiter.find(task.enqueue("y").id).args == {"text": "y"}
+
+
+def test_where_no_thread_can_be_started_the_caller_writes_itself(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at the end of the interpreter: Python starts no more threads."""
+
+    def refuse(*_: object) -> int:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr("recruiter.interruption._thread.start_new_thread", refuse)
+
+    Enqueuer(store).one(a_job("x"))
+
+    assert store.scheduled.exists("x")
+
+
+def test_a_call_that_comes_after_closing_does_not_hang(store: Store) -> None:
+    enqueuer = Enqueuer(store)
+    enqueuer.one(a_job("a"))
+    enqueuer.close()
+
+    late = JobThread(lambda: enqueuer.one(a_job("b")))
+    late.join(10)
+
+    assert not late.is_alive()
+
+
+def _enqueue_some(enqueuer: Enqueuer, number: int) -> None:
+    for each in range(3):
+        enqueuer.one(a_job(f"{number}-{each}"))
+
+
+# -- coroutines ------------------------------------------------------------------------------------------------------
+
+
+def pool_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("recruiter_")}
+
+
+def test_coroutines_share_their_writes_and_need_no_threads_of_their_own(recruiter: Recruiter) -> None:
+    """Given a recruiter that is connected, when 100 coroutines enqueue one job after another, then no other thread than
+    the writing one works for them, and each job is durable when its call returns."""
+    task = recruiter.task(note)
+    assert recruiter.store is not None
+    before, missing = pool_threads(), []
+
+    async def caller(number: int) -> None:
+        for each in range(5):
+            text = f"{number} {each}"
+            await task.aenqueue(text)
+            if not recruiter.store.scheduled.collection.count_documents({"args.text": text}, limit=1):
+                missing.append(text)
+
+    async def main() -> None:
+        await asyncio.gather(*map(caller, range(100)))
+
+    asyncio.run(main())
+
+    assert missing == []
+    assert recruiter.store.scheduled.collection.count_documents({}) == 500
+    assert pool_threads() == before
+
+
+def test_threads_and_loops_enqueue_together(store: Store) -> None:
+    enqueuer = Enqueuer(store)
+
+    async def many(name: str) -> None:
+        await asyncio.gather(*(enqueuer.aone(a_job(f"{name} {number}")) for number in range(50)))
+
+    def one_by_one(name: str) -> None:
+        for number in range(50):
+            enqueuer.one(a_job(f"{name} {number}"))
+
+    loops = [threading.Thread(target=lambda name=name: asyncio.run(many(name))) for name in ("a", "b")]
+    threads = [threading.Thread(target=one_by_one, args=(name,)) for name in ("c", "d")]
+    for each in (*loops, *threads):
+        each.start()
+    for each in (*loops, *threads):
+        each.join(30)
+
+    assert store.scheduled.collection.count_documents({}) == 200
+
+
+def test_a_refusal_is_heard_by_the_one_it_concerns(store: Store) -> None:
+    enqueuer = Enqueuer(store)
+    enqueuer.one(a_job("taken", args={"a": 1}))
+
+    async def main() -> list[Any]:
+        return await asyncio.gather(*(enqueuer.aone(a_job(id)) for id in ("x", "taken", "y")), return_exceptions=True)
+
+    answers = asyncio.run(main())
+
+    assert [type(answer) for answer in answers] == [type(None), JobExists, type(None)]
+    assert "'taken'" in str(answers[1])
+    assert document(store, "taken")["args"] == {"a": 1}
+
+
+def test_what_cannot_be_a_job_is_refused_as_in_a_thread(recruiter: Recruiter) -> None:
+    task = recruiter.task(note)
+    assert recruiter.store is not None
+
+    async def main() -> None:
+        with pytest.raises(JobTooLarge, match="'note'"):
+            await task.aenqueue("x" * LARGEST_JOB)
+        with pytest.raises(JobTooLarge, match="'note'"):
+            await task.job("x" * LARGEST_JOB).aenqueue()
+        with pytest.raises(InvalidArguments):
+            await task.aenqueue("x", "y")  # type: ignore[call-arg]
+        with pytest.raises(InvalidJob, match="here"):
+            await task.job("x").here().aenqueue()
+
+    asyncio.run(main())
+
+    assert recruiter.store.scheduled.collection.count_documents({}) == 0
+
+
+def test_when_the_time_is_over_it_is_said_that_the_job_may_be_stored(store: Store, held: Held) -> None:
+    enqueuer = Enqueuer(store)
+
+    async def main() -> None:
+        with pytest.raises(StoreUnreachable, match=r"within 0.05 s; it is not known whether job 'late' is stored"):
+            await enqueuer.aone(a_job("late"), 0.05)
+
+    asyncio.run(main())
+
+    held.go_on()
+    eventually(lambda: store.scheduled.exists("late"))  # it was on its way
+
+
+def test_when_no_server_answers_every_coroutine_hears_of_it() -> None:
+    nowhere = Store(Target.parse("127.0.0.1:1"), patience=0.1)
+    enqueuer = Enqueuer(nowhere)
+
+    async def main() -> list[Any]:
+        return await asyncio.gather(*(enqueuer.aone(a_job(number)) for number in range(4)), return_exceptions=True)
+
+    answers = asyncio.run(main())
+    enqueuer.close()
+    nowhere.close()
+
+    assert [type(answer) for answer in answers] == [StoreUnreachable] * 4
+    assert ["it is not known whether job" in str(answer) for answer in answers] == [True] * 4
+
+
+def test_cancelled_before_it_is_on_its_way_it_is_not_stored(store: Store, held: Held) -> None:
+    """Given one job on its way and two behind it, when one of these is cancelled, then the others are stored."""
+    enqueuer = Enqueuer(store)
+
+    async def main() -> None:
+        first = asyncio.ensure_future(enqueuer.aone(a_job("first")))
+        await held.begun()
+        gone, other = (asyncio.ensure_future(enqueuer.aone(a_job(id))) for id in ("gone", "other"))
+        await asyncio.sleep(0)  # both have left their calls
+        gone.cancel()
+        await asyncio.wait([gone])
+        held.go_on()
+        await asyncio.gather(first, other)
+        assert gone.cancelled()
+
+    asyncio.run(main())
+
+    assert store.scheduled.which_exist(["first", "gone", "other"]) == {"first", "other"}
+
+
+def test_cancelled_on_its_way_it_is_stored_and_others_go_on(store: Store, held: Held) -> None:
+    """Given a loop that has ended before the answer comes, then the writing thread answers the next one."""
+    enqueuer = Enqueuer(store)
+
+    async def leave() -> None:
+        going = asyncio.ensure_future(enqueuer.aone(a_job("gone")))
+        await held.begun()
+        going.cancel()
+
+    asyncio.run(leave())
+    held.go_on()
+    asyncio.run(asyncio.wait_for(enqueuer.aone(a_job("next")), 20))
+
+    assert store.scheduled.which_exist(["gone", "next"]) == {"gone", "next"}
+
+
+def test_somebody_is_told_when_mongodb_is_silent(store: Store, held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enqueue, "SILENCE_SECONDS", 0.02)
+    told: list[str] = []
+    enqueuer = Enqueuer(store, told.append)
+
+    async def main() -> None:
+        waiting = asyncio.ensure_future(enqueuer.aone(a_job("x")))
+        await asyncio.to_thread(eventually, lambda: told)
+        held.go_on()
+        await waiting
+
+    asyncio.run(main())
+
+    assert told == ["job 'x' is not stored yet"]
+
+
+def test_the_code_of_a_codec_does_not_run_in_the_loop(target: str) -> None:
+    """Given a codec, which is code of the application and may take long, then jobs are sealed in other threads."""
+    sealed_in: list[threading.Thread] = []
+
+    class Codec:
+        name = "plain"
+
+        def encode(self, payload: bytes, context: bytes) -> bytes:
+            del context
+            sealed_in.append(threading.current_thread())
+            return payload
+
+        def decode(self, payload: bytes, context: bytes) -> bytes:
+            del context
+            return payload
+
+    with Recruiter(target, codec=Codec()) as recruiter:
+        task = recruiter.task(note)
+        assert recruiter.store is not None
+        asyncio.run(task.aenqueue("x"))
+
+    assert sealed_in
+    assert threading.current_thread() not in sealed_in
+
+
+def test_the_first_use_connects_in_a_thread(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened_in: list[threading.Thread] = []
+    opened = database.opened
+
+    def noting(*args: Any, **kwargs: Any) -> Store:
+        opened_in.append(threading.current_thread())
+        return opened(*args, **kwargs)
+
+    monkeypatch.setattr(database, "opened", noting)
+    with Recruiter(target) as recruiter:
+        asyncio.run(recruiter.task(note).aenqueue("x"))
+
+    assert opened_in
+    assert threading.current_thread() not in opened_in
+
+
+# -- many ------------------------------------------------------------------------------------------------------------
 
 
 class TestMany:
@@ -213,7 +480,7 @@ class TestMany:
         enqueuer = Enqueuer(store)
         enqueuer.one(a_job("taken"))
 
-        errors = enqueuer.many([encode_job(a_job(id)) for id in ("a", "taken", "b", "b")])
+        errors = enqueuer.many([[encode_job(a_job(id)) for id in ("a", "taken", "b", "b")]])
 
         assert {place: type(error) for place, error in errors.items()} == {1: JobExists, 3: JobExists}
         assert "'taken'" in str(errors[1])
@@ -225,14 +492,11 @@ class TestMany:
         Enqueuer(watched).one(a_job(LARGEST_BATCH + 2))
 
         with recorder.only_these():
-            errors = Enqueuer(watched).many(jobs)
+            errors = Enqueuer(watched).many([jobs[:LARGEST_BATCH], jobs[LARGEST_BATCH:]])
 
         assert list(errors) == [LARGEST_BATCH + 2]
         assert len(recorder.named("insert")) == 2
         assert watched.scheduled.collection.count_documents({}) == count
-
-    def test_none_at_all(self, store: Store) -> None:
-        assert Enqueuer(store).many([]) == {}
 
     def test_a_call_that_does_not_fit_stands_in_its_place(self, recruiter: Recruiter) -> None:
         @recruiter.task

@@ -19,9 +19,9 @@ AT = datetime(2030, 1, 1, 13, tzinfo=UTC)
 RAN = Execution(NOW, AT, "w1", exception="ValueError", message="no good")
 
 
-def told(recruiter: Recruiter, job: Job, raw: object) -> str:
-    assert isinstance(raw, bytes)
-    recruiter.store.transactions.archive_new(job.id, raw)
+def told(recruiter: Recruiter, job: Job, outcome: outcomes.Outcome) -> str:
+    assert isinstance(outcome, outcomes.ToArchive)
+    recruiter.store.transactions.archive_new(job.id, outcome)
     return recruiter.explain(job.id)
 
 

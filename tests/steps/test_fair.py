@@ -37,19 +37,6 @@ def round_of(store: Store, recruiter: Recruiter) -> None:
     assign(store, 1, SystemClock().now(), recruiter.controls.rules())
 
 
-def test_a_tenant_with_a_pile_does_not_hold_up_another(recruiter: Recruiter, store: Store, send: Any) -> None:
-    # given a pile of one, and then one job of another
-    for number in range(50):
-        send.job(number).owned_by("ada").enqueue()
-    send.job(1).owned_by("bob").enqueue()
-    recruiter.controls.share_group("mail", "owner")
-    on_the_roster(store, slots=4, prefetch=0)
-
-    round_of(store, recruiter)
-
-    assert given(store) == ["ada", "bob", "ada", "ada"]
-
-
 def test_without_it_nothing_changes(recruiter: Recruiter, store: Store, send: Any) -> None:
     for number in range(10):
         send.job(number).owned_by("ada").enqueue()
@@ -140,28 +127,6 @@ def test_jobs_of_nobody_come_in_the_order_of_their_time(recruiter: Recruiter, st
     round_of(store, recruiter)
 
     assert len(given(store)) == 2
-
-
-def test_every_job_gets_its_turn(recruiter: Recruiter) -> None:
-    @recruiter.task(group="mail")
-    def deliver(number: int) -> int:
-        return number
-
-    recruiter.controls.share_group("mail", "owner")
-    for number in range(40):
-        deliver.job(number).owned_by("ada" if number % 4 else "bob").enqueue()
-
-    reports = recruiter.run_all(deliver)
-
-    assert sorted(report.result for report in reports) == list(range(40))
-
-
-def test_it_can_be_undone(recruiter: Recruiter) -> None:
-    recruiter.controls.share_group("mail", "owner", weights={"ada": 2})
-    assert recruiter.controls.rules().fair["mail"].weight("ada") == 2
-    assert recruiter.controls.unshare_group("mail")
-    assert not recruiter.controls.unshare_group("mail")
-    assert recruiter.controls.rules().fair == {}
 
 
 def test_what_cannot_be_is_refused(recruiter: Recruiter) -> None:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import pytest
 
 from recruiter.domain.job import JobId
 from recruiter.domain.planning.limits import Limit
+from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.events import Events
 from recruiter.processes.worker.core import WorkerCore
-from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
+from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.held_jobs import HeldJobs
 from recruiter.settings import Settings
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
-from recruiter.store.outcomes import Outcome
-from recruiter.store.roster_fields import Assignment
 from tests.commands import Command, Recorder, recorded
 from tests.conftest import eventually
 from tests.samples import a_job, done, insert
@@ -29,6 +29,7 @@ class FreeSlots:
     tasks: frozenset[str] | None = frozenset(["add"])
     limits: Sequence[Limit] = ()
     has_free_slot = True
+    policies = PolicyRegistry()
 
     def __init__(self) -> None:
         self.woken = threading.Event()
@@ -40,10 +41,6 @@ class FreeSlots:
         return []
 
     def cancel(self, flags: Mapping[JobId, Document]) -> None: ...
-
-    def recall(self, ids: Collection[JobId]) -> None: ...
-
-    def crash(self, job: HeldJob, at: datetime, how: str) -> Outcome | None: ...
 
     def open(self, held_jobs: HeldJobs) -> None: ...
 
@@ -81,7 +78,7 @@ def waits(commands: list[Command]) -> bool:
 
 
 def fetched(core: WorkerCore) -> list[JobId]:
-    return [job.id for jobs in core.held_jobs.accept() for job in jobs]
+    return [job.id for job in core.held_jobs.take(10)]
 
 
 def assign(store: Store, core: WorkerCore, *ids: JobId) -> None:
@@ -116,22 +113,3 @@ def test_after_a_settlement_too(store: Store, core: WorkerCore, recorder: Record
         eventually(lambda: fetched(core) == [other.id])
 
     assert reads_of_the_list(commands) == []
-
-
-def test_an_event_that_was_missed_makes_it_read_the_list(
-    store: Store, core: WorkerCore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Given a worker that has not heard of one assignment, when it hears of the next, then it fetches both."""
-    missed, next_one = insert(store, a_job(), a_job())
-    not_heard: list[Assignment] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(core.held_jobs, "hear_event", not_heard.append)
-        assign(store, core, missed)
-        eventually(lambda: not_heard)
-    assert fetched(core) == []
-
-    assign(store, core, next_one)
-
-    found: set[JobId] = set()
-    while found != {missed, next_one}:
-        found.update(eventually(lambda: fetched(core)))

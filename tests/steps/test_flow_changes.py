@@ -1,4 +1,4 @@
-"""The rules of changing a flow that others change at the same time, each with what goes wrong without it: cancels are
+"""The rules of changing a flow that others change at the same time, each with a story that needs it: cancels are
 numbered, and a transaction that adds or recovers a step writes the flow that it rests on."""
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ import pytest
 
 from recruiter import FlowHandle, FlowNotFound, FlowState, InvalidFlow, Recruiter, Step, Superseded
 from recruiter.domain.job import JobId
-from recruiter.domain.names import CANCELLED_LANE
 from recruiter.steps import control_flow
 from recruiter.steps.clean import forget_flows
-from recruiter.store import flow_steps
 from recruiter.store.collections import flows
 from recruiter.store.flow_steps import FlowSteps
-from recruiter.store.transactions import Transactions
-from tests.flows import Mutant, Stage, Story, ends_badly, stories_of, without_its_rule
+from recruiter.store.in_session import InSession, Steps
+from tests.flows import Stage
 
 DAY = timedelta(days=1)
 
@@ -79,10 +77,10 @@ def before(owner: Any, name: str, happens: Callable[[], object]) -> Iterator[Non
         yield
 
 
-# -- the stories: a flow that had ended ------------------------------------------------------------------------------
+# -- a flow that had ended ------------------------------------------------------------------------------
 
 
-def a_recovered_step_succeeds_before_the_leader_looks(stage: Stage) -> None:
+def test_a_recovered_step_succeeds_before_the_leader_looks(stage: Stage) -> None:
     handle, a = failed_flow(stage)
     again = stage.recruiter.recover(a.id)
     stage.run(again.id)
@@ -91,20 +89,7 @@ def a_recovered_step_succeeds_before_the_leader_looks(stage: Stage) -> None:
     assert run_the_ends(stage) == ["success"]
 
 
-def an_added_step_fails_before_the_leader_looks(stage: Stage) -> None:
-    handle, (a,) = flow_of(stage, "a")
-    stage.run(a.id)
-    stage.settle_down()
-    run_the_ends(stage)
-    b = handle.add("work", "b")
-    stage.store.scheduled.collection.update_one({"_id": b.id}, {"$set": {"lane": "generic/work"}})
-    stage.run(b.id, fails=[b.id])
-    stage.settle_down()
-    assert handle.report().state is FlowState.FAILED
-    assert run_the_ends(stage) == ["failure"]
-
-
-def a_retried_flow_is_kept_from_its_last_end_on(stage: Stage) -> None:
+def test_a_retried_flow_is_kept_from_its_last_end_on(stage: Stage) -> None:
     """Given a flow that failed long ago, when it is retried and succeeds before the leader looks, then its end is new:
     the cleaner keeps it as long as any flow that ends now."""
     handle, _ = failed_flow(stage)
@@ -122,46 +107,34 @@ def ids_of_waiting(stage: Stage) -> list[JobId]:
     return [document["_id"] for document in stage.store.scheduled.collection.find({}, {"_id": 1})]
 
 
-def ends_stay(patch: pytest.MonkeyPatch) -> None:
-    """A flow that had ended is not written when it goes on, but for the lock."""
-    for update in ("GO_ON", "UNCANCEL"):
-        patch.setattr(flows, update, flows.TOUCH)
+# -- a flow that is forgotten ---------------------------------------------------------------------------
 
 
-# -- the stories: a flow that is forgotten ---------------------------------------------------------------------------
-
-
-def a_flow_is_forgotten_while_a_step_is_added(stage: Stage) -> None:
+def test_a_flow_is_forgotten_while_a_step_is_added(stage: Stage) -> None:
     """Given a cleaner that has seen that a flow is over, when a step is added before it writes, then the flow is kept,
     and the step starts."""
     handle, (a,) = flow_of(stage, "a", ends=False)
     stage.run(a.id)
     stage.settle_down()
     added: list[Step[Any]] = []
-    with before(flows.Flows, "forget", lambda: added.append(handle.add("work", "b"))):
+    with before(flows.FlowCollection, "forget", lambda: added.append(handle.add("work", "b"))):
         everything_is_old(stage)
     stage.settle_down()
     assert stage.ready() == [added[0].id]
 
 
-def a_flow_is_forgotten_while_a_step_is_recovered(stage: Stage) -> None:
+def test_a_flow_is_forgotten_while_a_step_is_recovered(stage: Stage) -> None:
     _, (a,) = flow_of(stage, "a", ends=False)
     stage.run(a.id, fails=[a.id])
     stage.settle_down()
     again: list[JobId] = []
-    with before(flows.Flows, "forget", lambda: again.append(stage.recruiter.recover(a.id).id)):
+    with before(flows.FlowCollection, "forget", lambda: again.append(stage.recruiter.recover(a.id).id)):
         everything_is_old(stage)
     stage.settle_down()
     assert stage.ready() == again
 
 
-def nothing_is_touched(patch: pytest.MonkeyPatch) -> None:
-    """Whoever adds or recovers a step only reads the flow."""
-    for update in ("GO_ON", "UNCANCEL"):
-        patch.setattr(flows, update, {"$unset": {"nothing": ""}})
-
-
-# -- the stories: cancels are numbered -------------------------------------------------------------------------------
+# -- cancels are numbered -------------------------------------------------------------------------------
 
 
 def cancelled_and_retried(stage: Stage, handle: FlowHandle) -> None:
@@ -171,7 +144,7 @@ def cancelled_and_retried(stage: Stage, handle: FlowHandle) -> None:
     handle.retry()
 
 
-def a_process_stands_still_while_it_cancels(stage: Stage) -> None:
+def test_a_process_stands_still_while_it_cancels(stage: Stage) -> None:
     """Given a process that has cancelled a flow and stands still, when the leader ends the flow and it is retried
     meanwhile, then the process cancels none of the new jobs."""
     handle, _ = flow_of(stage, "a", "b")
@@ -181,7 +154,7 @@ def a_process_stands_still_while_it_cancels(stage: Stage) -> None:
     assert len(stage.ready()) == 2
 
 
-def a_leader_stands_still_while_it_cancels(stage: Stage) -> None:
+def test_a_leader_stands_still_while_it_cancels(stage: Stage) -> None:
     handle, _ = flow_of(stage, "a", "b")
     old = stage.lease
 
@@ -196,7 +169,7 @@ def a_leader_stands_still_while_it_cancels(stage: Stage) -> None:
     assert len(stage.ready()) == 2
 
 
-def a_step_is_recovered_before_a_late_cancel(stage: Stage) -> None:
+def test_a_step_is_recovered_before_a_late_cancel(stage: Stage) -> None:
     """The same, and one step is recovered by its id: the flow goes on with it."""
     handle, (a, _) = flow_of(stage, "a", "b")
     again: list[JobId] = []
@@ -212,7 +185,7 @@ def a_step_is_recovered_before_a_late_cancel(stage: Stage) -> None:
     assert stage.ready() == again
 
 
-def a_step_is_added_before_a_late_cancel(stage: Stage) -> None:
+def test_a_step_is_added_before_a_late_cancel(stage: Stage) -> None:
     """The same, and a step is added to the flow that goes on."""
     handle, (a, _) = flow_of(stage, "a", "b")
     added: list[JobId] = []
@@ -229,17 +202,7 @@ def a_step_is_added_before_a_late_cancel(stage: Stage) -> None:
     assert set(added) <= set(stage.ready())
 
 
-def unnumbered(patch: pytest.MonkeyPatch) -> None:
-    """Every step that has not ended is flagged."""
-
-    def flag(self: FlowSteps, flow: Any, flag: Any, *_: Any) -> None:
-        update = {"$set": {"cancel": flag, "lane": CANCELLED_LANE}}
-        self._scheduled.update_many(flow_steps._to_cancel(flow), update)
-
-    patch.setattr(FlowSteps, "flag", flag)
-
-
-def ends_run_after_a_cancel(stage: Stage) -> None:
+def test_ends_run_after_a_cancel(stage: Stage) -> None:
     """Given a flow that was cancelled and has ended, when the leader looks at it once more, then the steps that waited
     for its end are not cancelled."""
     handle, _ = flow_of(stage, "a")
@@ -250,49 +213,33 @@ def ends_run_after_a_cancel(stage: Stage) -> None:
     assert sorted(run_the_ends(stage)) == ["end", "failure"]
 
 
-def ends_flagged(patch: pytest.MonkeyPatch) -> None:
-    whole = flow_steps._to_cancel
-
-    def to_cancel(flow: Any) -> Any:
-        query = whole(flow)
-        del query["flow.on"]
-        return query
-
-    patch.setattr(flow_steps, "_to_cancel", to_cancel)
-
-
-def a_flow_is_cancelled_again_while_it_is_retried(stage: Stage) -> None:
+def test_a_flow_is_cancelled_again_while_it_is_retried(stage: Stage) -> None:
     """Given a process that retries a cancelled flow batch by batch, when the flow is cancelled again after the first
     batch, then it stays cancelled."""
     handle, _ = flow_of(stage, "a", "b", "c", ends=False)
     handle.cancel()
     stage.settle_down()
-    recovers = Transactions.recover_in
+    recovers = InSession.recover
 
-    def recover(self: Transactions, *given: Any, **named: Any) -> int:
-        done = recovers(self, *given, **named)
-        patch.setattr(Transactions, "recover_in", then_cancelled)
+    def recover(self: InSession, *given: Any, **named: Any) -> Steps[int]:
+        done = yield from recovers(self, *given, **named)
+        patch.setattr(InSession, "recover", then_cancelled)
         return done
 
-    def then_cancelled(self: Transactions, *given: Any, **named: Any) -> int:
-        patch.setattr(Transactions, "recover_in", recovers)
+    def then_cancelled(self: InSession, *given: Any, **named: Any) -> Steps[int]:
+        patch.setattr(InSession, "recover", recovers)
         handle.cancel()
-        return recovers(self, *given, **named)
+        return (yield from recovers(self, *given, **named))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(control_flow, "_AT_ONCE", 1)
-        patch.setattr(Transactions, "recover_in", recover)
+        patch.setattr(control_flow, "_MAX_STEPS_PER_TRANSACTION", 1)
+        patch.setattr(InSession, "recover", recover)
         assert handle.retry() == 1
     stage.settle_down()
     assert (handle.report().state, stage.ready()) == (FlowState.CANCELLED, [])
 
 
-def every_batch_lifts_the_cancel(patch: pytest.MonkeyPatch) -> None:
-    whole = flows.going_on
-    patch.setattr(flows, "going_on", lambda *given, **_: whole(*given, cancelled=True))
-
-
-def a_flow_is_cancelled_before_its_dependents_come_back(stage: Stage) -> None:
+def test_a_flow_is_cancelled_before_its_dependents_come_back(stage: Stage) -> None:
     """Given a step that failed for its dependency, when that is recovered and the flow is cancelled before the leader
     looks, then the leader does not bring it back: the flow stays cancelled."""
     flow = stage.recruiter.flow("f")
@@ -308,32 +255,6 @@ def a_flow_is_cancelled_before_its_dependents_come_back(stage: Stage) -> None:
     assert (handle.report().state, stage.ready()) == (FlowState.CANCELLED, [])
 
 
-RULES: list[tuple[Story, Mutant]] = [
-    (a_recovered_step_succeeds_before_the_leader_looks, ends_stay),
-    (an_added_step_fails_before_the_leader_looks, ends_stay),
-    (a_retried_flow_is_kept_from_its_last_end_on, ends_stay),
-    (a_flow_is_forgotten_while_a_step_is_added, nothing_is_touched),
-    (a_flow_is_forgotten_while_a_step_is_recovered, nothing_is_touched),
-    (a_process_stands_still_while_it_cancels, unnumbered),
-    (a_leader_stands_still_while_it_cancels, unnumbered),
-    (a_step_is_recovered_before_a_late_cancel, unnumbered),
-    (a_step_is_added_before_a_late_cancel, unnumbered),
-    (ends_run_after_a_cancel, ends_flagged),
-    (a_flow_is_cancelled_again_while_it_is_retried, every_batch_lifts_the_cancel),
-    (a_flow_is_cancelled_before_its_dependents_come_back, every_batch_lifts_the_cancel),
-]
-
-
-@stories_of(RULES)
-def test_a_story_ends_well(stage: Stage, story: Story) -> None:
-    story(stage)
-
-
-@without_its_rule(RULES)
-def test_without_its_rule_it_ends_badly(stage: Stage, story: Story, mutant: Mutant) -> None:
-    ends_badly(stage, story, mutant)
-
-
 # -- what people are told --------------------------------------------------------------------------------------------
 
 
@@ -344,19 +265,6 @@ def test_cancelling_counts_the_steps_that_the_leader_has_flagged_before(stage: S
 
     with before(FlowSteps, "flag", stage.settle_down):
         assert handle.cancel() == 5
-
-
-def test_retrying_a_flow_that_somebody_has_paused_leaves_it_paused(stage: Stage) -> None:
-    handle, _ = failed_flow(stage)
-    handle.pause(by="ada")
-
-    assert handle.retry() == 1
-
-    stage.settle_down()
-    assert (handle.report().state, stage.ready()) == (FlowState.PAUSED, [])
-    handle.resume()
-    stage.settle_down()
-    assert len(stage.ready()) == 1
 
 
 def test_a_step_that_was_forgotten_with_its_flow_cannot_be_recovered(stage: Stage) -> None:

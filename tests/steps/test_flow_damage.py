@@ -11,13 +11,12 @@ from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 
-from recruiter import FlowHandle, FlowState, InvalidFlow, JobExists, Recruiter, Step
+from recruiter import FlowHandle, FlowState, InvalidFlow, Recruiter, Step
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.events import Event, Events
 from recruiter.processes.loop import Stop
 from recruiter.processes.recruiter import RecruiterProcess
 from recruiter.settings import Settings
-from recruiter.steps import release
 from recruiter.steps.cancel import FLAGS_AT_ONCE
 from recruiter.store import batches
 from recruiter.store.codec import encode
@@ -268,32 +267,6 @@ def the_id_has_ended(stage: Stage) -> None:
     stage.run("mine")
 
 
-@pytest.mark.parametrize("used", [the_id_waits, the_id_has_ended])
-def test_a_job_at_the_end_runs_although_its_id_is_in_use_then(stage: Stage, used: Callable[[Stage], None]) -> None:
-    """Given a flow whose job at the end has an id that another job gets before, when the flow ends, then the job runs
-    under a new id, its outcome is kept, and other flows go on."""
-    handle, first, second = chain(stage, on_end=stage.recruiter.job("work", ["end"]).with_id("mine"))
-    other = chain(stage)
-    used(stage)
-    stage.run(first.id, other[1].id)
-    stage.settle_down()
-    stage.run(second.id, other[2].id)
-    stage.settle_down()
-
-    (at_the_end,) = (id for id in stage.ready() if id != "mine")
-    stage.run(at_the_end)
-
-    assert {handle.report().state, other[0].report().state} == {FlowState.SUCCEEDED}
-    assert stage.why(at_the_end) == "done"
-
-
-def test_an_id_that_is_in_use_at_the_start_is_refused(stage: Stage) -> None:
-    the_id_waits(stage)
-
-    with pytest.raises(JobExists, match="mine"):
-        chain(stage, on_end=stage.recruiter.job("work", ["end"]).with_id("mine"))
-
-
 def test_two_jobs_of_a_flow_cannot_have_one_id(stage: Stage) -> None:
     job = stage.recruiter.job("work", ["end"]).with_id("mine")
 
@@ -319,8 +292,7 @@ def test_cancelled_jobs_are_archived_in_batches_of_few_bytes(stage: Stage, monke
 def test_a_flow_with_large_steps_is_failed_and_retried_in_batches_of_few_bytes(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (batches, release):
-        monkeypatch.setattr(module, "MAX_BATCH_BYTES", 100_000)
+    monkeypatch.setattr(batches, "MAX_BATCH_BYTES", 100_000)
     flow = stage.recruiter.flow("f")
     first = flow.add("work", "first")
     flow.add_many("work", [("x" * 40_000,)] * 6, after=first)

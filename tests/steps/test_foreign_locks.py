@@ -11,7 +11,8 @@ from pymongo.client_session import ClientSession
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import Job, JobId
 from recruiter.errors import DocumentLocked
-from recruiter.processes.worker.fetcher import fetch, mark_started
+from recruiter.processes.worker.fetcher import mark_started
+from recruiter.processes.worker.held_job import HeldJob
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.settle import settle
 from recruiter.store.database import Store
@@ -81,7 +82,8 @@ def test_the_other_debounced_and_at_most_once_jobs_start(store: Store, foreign: 
     write(store, jobs[0], foreign)
     began = time.monotonic()
 
-    marked = mark_started(store, "w1", fetch(store, ids), NOW)
+    fetched = [HeldJob.read(id, raw) for id, raw in store.scheduled.fetch(ids)]
+    marked = mark_started(store, "w1", fetched, NOW)
 
     assert time.monotonic() - began < SOON
     assert marked.may_start == set(ids[1:])

@@ -9,11 +9,11 @@ import pytest
 from bson import Int64
 
 from recruiter.clock import Clock
-from recruiter.domain.planning.assign import Registration
+from recruiter.domain.planning.workers import RosterWorker
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.steps.assign import assign
 from recruiter.steps.lead import Leadership
-from recruiter.steps.rescue import AT_ONCE, Rescue
+from recruiter.steps.rescue import MAX_RETIRED_PER_TRANSACTION, Rescue
 from recruiter.store.database import Store
 from tests.samples import NOW, a_job, facts_of_a_worker, insert
 
@@ -112,7 +112,7 @@ class TestAQuietWorker:
     def test_many_are_retired_together(self, store: Store) -> None:
         # given more than one transaction takes
         rescue = Rescue(store, store.clock, 0.0, PolicyRegistry())
-        for number in range(AT_ONCE + 5):
+        for number in range(MAX_RETIRED_PER_TRANSACTION + 5):
             enter(store, f"fake-{number}", **({"groups": 5} if number % 2 else {}))
         roster = store.roster.read()
 
@@ -120,5 +120,5 @@ class TestAQuietWorker:
         retired = [*rescue.retire_silent(roster, roster.unreadable), *rescue.retire_silent(roster, roster.unreadable)]
 
         # then
-        assert len(retired) == AT_ONCE + 5
-        assert [worker for worker in store.roster.read() if isinstance(worker, Registration)] == []
+        assert len(retired) == MAX_RETIRED_PER_TRANSACTION + 5
+        assert [worker for worker in store.roster.read() if isinstance(worker, RosterWorker)] == []

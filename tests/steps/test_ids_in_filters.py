@@ -54,12 +54,6 @@ def test_those_that_have_ended_too(recruiter: Recruiter, given: Any) -> None:
 
 
 @pytest.mark.usefixtures("waiting")
-def test_they_are_cancelled(recruiter: Recruiter) -> None:
-    assert recruiter.jobs.cancel(ids=list(map(str, IDS))) == 4
-    assert recruiter.store.scheduled.collection.count_documents({"cancel": None}) == 1
-
-
-@pytest.mark.usefixtures("waiting")
 def test_no_other_job_is_looked_at(target: str, store: Store) -> None:
     """The index of ids finds them, however many jobs there are."""
     assert store.database.name in target

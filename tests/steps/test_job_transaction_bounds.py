@@ -323,4 +323,4 @@ def test_what_is_tried_after_the_commit_is_told(recruiter: Recruiter, store: Sto
 
     executor.close()
     assert isinstance(outcome, Settled)
-    assert b"JobEnded after its transaction" in outcome.document
+    assert "JobEnded after its transaction" in outcome.event.notes[0]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from recruiter import ArchivedJob, Job, JobFilter, JobSummary, Recruiter, State
+from recruiter import ArchivedJob, Job, JobFilter, Recruiter
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import Execution, JobId
 from recruiter.domain.retry.decision import Archive
@@ -20,7 +20,7 @@ from recruiter.steps.cancel import archive_cancelled
 from recruiter.store import outcomes
 from recruiter.store.codec import job_document
 from recruiter.store.database import Store
-from recruiter.views import search
+from recruiter.store.search.search import JobSearch
 from tests.samples import NOW, a_job, document, done, insert, on_the_roster, places
 
 HOUR = timedelta(hours=1)
@@ -56,7 +56,7 @@ def ended(store: Store, number: int = 1, why: str | None = None, **options: Any)
         else:
             failure = Execution(NOW, NOW, "w1", exception="ValueError", message="no", trace="…")
             outcome = outcomes.failed(job_document(job), failure, NOW, Archive(why))
-            assert isinstance(outcome, bytes)
+            assert isinstance(outcome, outcomes.ToArchive)
             store.transactions.archive_new(job.id, outcome)
     return [job.id for job in jobs]
 
@@ -71,7 +71,7 @@ class TestListing:
         with pytest.raises(InvalidFilter, match="not both"):
             recruiter.jobs.list(JobFilter(), group="mail")
         with pytest.raises(InvalidFilter, match="give a JobFilter"):
-            recruiter.jobs.list({"group": "mail"})  # type: ignore[call-overload]
+            recruiter.jobs.list({"group": "mail"})  # type: ignore[arg-type]
 
     def test_pages(self, recruiter: Recruiter, store: Store) -> None:
         ids = ended(store, 5)
@@ -93,31 +93,19 @@ class TestListing:
 
         short, whole = recruiter.jobs.list(minimal=True), recruiter.jobs.list()
 
-        assert [type(job) for job in short] == [JobSummary, JobSummary]
-        assert [type(job) for job in whole] == [Job, ArchivedJob]
-        assert whole.jobs[0].args == {"a": 5}
-
-    def test_who_holds_a_job_is_shown(self, recruiter: Recruiter, store: Store) -> None:
-        (id,) = insert(store, a_job())
-        on_the_roster(store, "w1")
-        store.roster.assign({"w1": [id]}, 1)
-
-        for minimal in (True, False):
-            (job,) = recruiter.jobs.list(state="running", minimal=minimal)
-            assert (job.state, job.locked_by) == (State.RUNNING, "w1")
-        assert len(recruiter.jobs.list(state="waiting")) == 0
+        assert [type(job) for job in short] == [type(job) for job in whole] == [Job, ArchivedJob]
+        assert (short.jobs[0].args, whole.jobs[0].args) == ({}, {"a": 5})
 
     def test_all_of_them(self, recruiter: Recruiter, store: Store) -> None:
         insert(store, *(a_job() for _ in range(20)))
         ended(store, 20)
 
         assert len({job.id for job in recruiter.jobs.iterate()}) == 40
-        assert all(isinstance(job, JobSummary) for job in recruiter.jobs.iterate(minimal=True, state="succeeded"))
         assert recruiter.jobs.count() == (40, True)
         assert int(recruiter.jobs.count(state="succeeded")) == 20
 
     def test_in_an_event_loop(self, recruiter: Recruiter, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(search, "LOOKS_AT", 1)
+        monkeypatch.setattr("recruiter.store.search.search.LOOKS_AT", 1)
         ended(store, 20)
 
         async def all_of_them() -> int:
@@ -158,12 +146,6 @@ class TestCancelling:
         assert store.scheduled.flags(10).keys() == {held, waiting}
         assert {job.id for job in recruiter.jobs.list(minimal=True) if job.cancelling} == {held, waiting}
 
-    def test_only_those_in_a_state(self, recruiter: Recruiter, store: Store) -> None:
-        queued, _postponed = insert(store, a_job(), a_job(scheduled_at=NOW + HOUR))
-
-        assert recruiter.jobs.cancel(state="queued") == 1
-        assert store.scheduled.flags(10).keys() == {queued}
-
     def test_again_changes_nothing(self, recruiter: Recruiter, store: Store) -> None:
         (id,) = insert(store, a_job())
 
@@ -176,14 +158,14 @@ class TestCancelling:
     ) -> None:
         """Given a job that was found, when it changes before the flag is raised, then it is not cancelled."""
         (id,) = insert(store, a_job(attempts=3))
-        found = search.search
+        found = JobSearch.ids
 
         def and_then(*args: Any, **options: Any) -> Any:
             page = found(*args, **options)
             store.scheduled.collection.update_one({"_id": id}, {"$set": {"attempts": 0}})
             return page
 
-        monkeypatch.setattr("recruiter.jobs.search", and_then)
+        monkeypatch.setattr(JobSearch, "ids", and_then)
 
         assert recruiter.jobs.cancel(attempts=3) == 0
         assert store.scheduled.flags(10) == {}
@@ -194,14 +176,14 @@ class TestCancelling:
         """Given a waiting job that was found, when the leader assigns it first, then its holder sees the flag."""
         (id,) = insert(store, a_job())
         on_the_roster(store, "w1")
-        found = search.search
+        found = JobSearch.ids
 
         def and_then(*args: Any, **options: Any) -> Any:
             page = found(*args, **options)
             assign(store, 1, NOW)
             return page
 
-        monkeypatch.setattr("recruiter.jobs.search", and_then)
+        monkeypatch.setattr(JobSearch, "ids", and_then)
 
         assert recruiter.jobs.cancel(state="waiting") == 1
         assert store.roster.held() == {id}
@@ -299,13 +281,6 @@ class TestRemoving:
         assert set(places(store, gone).values()) == {"nowhere"}
         assert "nowhere" not in places(store, kept).values()
 
-    def test_without_a_state_those_that_wait_are_not_meant(self, recruiter: Recruiter, store: Store) -> None:
-        (waiting,) = insert(store, a_job())
-        ended(store, 3)
-
-        assert recruiter.jobs.remove(task="add") == 3
-        assert places(store, [waiting]) == {waiting: "scheduled"}
-
     def test_one_by_its_id(self, recruiter: Recruiter, store: Store) -> None:
         (id,) = ended(store)
         (waiting,) = insert(store, a_job())
@@ -324,11 +299,9 @@ class TestWhatIsRefused:
         ("verb", "words", "told"),
         [
             ("remove", {"state": "waiting"}, "jobs that are waiting cannot be removed; cancel them first"),
-            ("remove", {"state": ["failed", "running"]}, "jobs that are running cannot be removed"),
             ("recover", {"state": "postponed"}, "jobs that are postponed cannot be recovered"),
             ("cancel", {"state": "failed"}, "jobs that are failed cannot be cancelled"),
             ("cancel", {"why": "done"}, "jobs that have ended cannot be cancelled"),
-            ("cancel", {"ended_since": "1h"}, "jobs that have ended cannot be cancelled"),
         ],
     )
     def test_jobs_that_cannot_be_it(self, recruiter: Recruiter, verb: str, words: dict[str, Any], told: str) -> None:

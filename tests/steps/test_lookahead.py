@@ -10,11 +10,11 @@ from recruiter.clock import StoppedClock
 from recruiter.domain.job import JobId
 from recruiter.domain.planning.arrivals import Arrival, Vacancies
 from recruiter.domain.planning.limits import Limit
-from recruiter.domain.planning.lookahead import LASTS, Lookahead
+from recruiter.domain.planning.lookahead import MAX_AGE, Lookahead
+from recruiter.domain.planning.rules import Rules
 from recruiter.domain.schedule.scheduler import Pause
-from recruiter.steps.assign import Round, assign, assign_new, floor_of
+from recruiter.steps.assign import Round, assign, assign_new, fence_time_of
 from recruiter.steps.cancel import archive_cancelled, cancel
-from recruiter.store.collections.limits import Rules
 from recruiter.store.database import Store
 from tests.samples import NOW, a_job, insert, on_the_roster
 
@@ -65,27 +65,15 @@ def test_all_are_given_once_and_in_order(store: Store, jobs: list[JobId], lookah
 
 
 def test_a_round_that_knows_its_jobs_does_not_look(store: Store, jobs: list[JobId], lookahead: Lookahead) -> None:
-    """Given a round that has looked, then the next ones give without looking, until less is known than there is room
-    for: that one looks when it has given."""
+    """Given a round that has read the lanes, then the next ones give without reading, until less is known than there is
+    room for."""
     looked = []
     for _ in range(6):
         looked.append(round_of(store, lookahead).lanes is not None)
         end_all(store)
 
-    assert looked == [True, False, False, False, True, False]
+    assert looked == [True, False, False, False, False, True]
     assert jobs
-
-
-def test_where_there_is_much_room_one_lane_is_enough(store: Store) -> None:
-    store.roster.raise_term(TERM)
-    on_the_roster(store, slots=5, prefetch=0)
-    jobs = insert(store, *(a_job(scheduled_at=NOW - timedelta(seconds=100 - number)) for number in range(40)))
-    lookahead = Lookahead(much_room=5)
-
-    rounds = [given(store, lookahead) for _ in range(2)]
-
-    assert [job for some in rounds for job in some] == jobs[:10]
-    assert len(lookahead) == 15, "the second round has looked again"
 
 
 def test_few_lanes_are_asked_each_time(store: Store, jobs: list[JobId]) -> None:
@@ -95,13 +83,13 @@ def test_few_lanes_are_asked_each_time(store: Store, jobs: list[JobId]) -> None:
     assert jobs
 
 
-@pytest.mark.parametrize(("after", "found"), [(LASTS / 2, False), (LASTS, True), (-LASTS, True)])
+@pytest.mark.parametrize(("after", "found"), [(MAX_AGE / 2, False), (MAX_AGE, True), (-MAX_AGE, True)])
 def test_what_comes_meanwhile_waits_for_the_next_look(
     store: Store, jobs: list[JobId], lookahead: Lookahead, after: timedelta, found: bool
 ) -> None:
     """Given jobs that are known, when one comes that is more urgent, then it is next after a short time."""
     given(store, lookahead)
-    (urgent,) = insert(store, a_job(priority=9, group="new", scheduled_at=NOW - 2 * LASTS))
+    (urgent,) = insert(store, a_job(priority=9, group="new", scheduled_at=NOW - 2 * MAX_AGE))
 
     next_ones = given(store, lookahead, after=after)
 
@@ -173,7 +161,7 @@ def test_jobs_given_from_their_events_are_not_given_again(
     """Given a list that has a new job, when that is given from its event, then the list is not used any more."""
     given(store, lookahead)
     round_of(store, lookahead)
-    floor = floor_of(store)
+    floor = fence_time_of(store)
     store.roster.collection.update_many({}, {"$set": {"assigned": []}})
     arrival = Arrival(jobs[10], "g10/add", NOW, floor + 1)
     vacancies = Vacancies(store.roster.read())

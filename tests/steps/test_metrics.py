@@ -15,10 +15,11 @@ from recruiter.domain.job import Execution, Job
 from recruiter.domain.retry.decision import Retry
 from recruiter.domain.statistics import Spread
 from recruiter.metrics import RecruiterCollector
+from recruiter.steps.assign import recount
 from recruiter.steps.clean import COUNTS_KEPT, clean_counts
 from recruiter.store import outcomes
 from recruiter.store.codec import job_document
-from recruiter.store.collections import scheduled
+from recruiter.store.collections import due_jobs
 from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch
 from tests.samples import a_job, give, hold, insert, on_the_roster
@@ -154,7 +155,7 @@ class TestTheOldestDueJob:
     def test_it_is_found_whatever_its_priority_and_lane_and_not_among_those_that_run(
         self, store: Store, recruiter: Recruiter, monkeypatch: pytest.MonkeyPatch, short: int
     ) -> None:
-        monkeypatch.setattr(scheduled, "_KEYS_A_LANE", short)
+        monkeypatch.setattr(due_jobs, "_JOBS_PER_SEEK", short)
         now = datetime.now(UTC)
         minutes = {9: 30, 0: 60, -3: 90, 5: 10}
         for priority, age in minutes.items():
@@ -189,6 +190,7 @@ class TestHowThingsAre:
         insert(store, a_job(created_at=now, scheduled_at=now), a_job(created_at=now, scheduled_at=now))
         insert(store, a_job(created_at=now, scheduled_at=now + timedelta(hours=1)))
         recruiter.controls.set_limit("task:add", 7, count=50, per="1m")
+        recount(store, 1, store.limits.read(), now)  # as the leader does within a second
         recruiter.controls.pause_group("generic", reason="a test")
         registry = scraped(recruiter)
         states = {s: value(registry, "recruiter_jobs", **ADD, state=s) for s in ("queued", "postponed", "running")}

@@ -12,14 +12,13 @@ from uuid import uuid4
 
 import pytest
 from bson import ObjectId
-from pymongo import MongoClient, WriteConcern
+from pymongo import MongoClient
 
 import recruiter as package
 from recruiter import ArchivedJob, Recruiter, RetryManyTimes, Task, Workable, errors
 from recruiter.errors import (
     InvalidArguments,
     InvalidJob,
-    InvalidTarget,
     JobExists,
     JobNotFound,
     JobsRefused,
@@ -67,10 +66,6 @@ class TestEnqueueAndHere:
         with pytest.raises(InvalidJob, match="execute"):
             task.job(1, 2).here().enqueue()
 
-    def test_the_last_word_on_where_counts(self, recruiter: Recruiter, task: Add) -> None:
-        assert recruiter.find(task.job(1, 2).here().in_background().execute().id).state == "waiting"
-        assert recruiter.find(task.job(1, 2).schedule_in("1 hour").here().execute().id).done
-
     def test_a_workable_is_optimistic_unless_it_is_enqueued(self, recruiter: Recruiter) -> None:
         job = Parcel(4).as_job_of(recruiter)
 
@@ -80,15 +75,6 @@ class TestEnqueueAndHere:
 
 
 class TestMany:
-    def test_what_is_refused_is_raised_together_and_the_rest_is_stored(self, recruiter: Recruiter, task: Add) -> None:
-        with pytest.raises(JobsRefused, match=r"number 1: .*b") as refused:
-            task.enqueue_many([(1, 2), (1,), (3, 4)])
-
-        assert {place: type(error) for place, error in refused.value.errors.items()} == {1: InvalidArguments}
-        first, nothing, last = refused.value.handles
-        assert nothing is None
-        assert [recruiter.find(handle.id).args for handle in (first, last)] == [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
-
     def test_on_request_it_stands_in_its_place(self, task: Add) -> None:
         answers = task.enqueue_many([(1, 2), (1,)], errors="return")
 
@@ -122,26 +108,6 @@ class TestMany:
         )
         assert recruiter.find("new").state == "waiting"
 
-    def test_as_many_ids_as_calls(self, task: Add) -> None:
-        with pytest.raises(InvalidArguments, match="2 calls and 1 ids"):
-            task.enqueue_many([(1, 1), (2, 2)], ids=["x"])
-
-    def test_each_once_ever(self, task: Add) -> None:
-        before = task.create(1, 1)
-
-        handles = task.create_many([(1, 1), (2, 2), (2, 2), (3, 3)])
-
-        assert [handle.created for handle in handles] == [False, True, False, True]
-        assert handles[0].id == before.id
-        assert handles[1].id == handles[2].id
-
-    def test_a_thousand_once_ever(self, recruiter: Recruiter, task: Add) -> None:
-        calls = [(number, 0) for number in range(1200)]
-
-        assert all(handle.created for handle in task.create_many(calls))
-        assert not any(handle.created for handle in task.create_many(calls))
-        assert recruiter.store.scheduled.collection.count_documents({}) == 1200
-
 
 class TestIds:
     @pytest.mark.parametrize("id", [ObjectId(), uuid4(), 42, "text"], ids=lambda id: type(id).__name__)
@@ -158,14 +124,6 @@ class TestIds:
         recruiter.remove(text)
         with pytest.raises(JobNotFound):
             recruiter.find(text)
-
-    def test_the_text_itself_comes_first(self, recruiter: Recruiter, task: Add) -> None:
-        id = ObjectId()
-        task.job(1, 1).with_id(id).enqueue()
-        task.job(2, 2).with_id(str(id)).enqueue()
-
-        assert recruiter.find(str(id)).args == {"a": 2, "b": 2}
-        assert recruiter.find(id).args == {"a": 1, "b": 1}
 
 
 def test_a_job_has_one_shape_whether_it_has_ended_or_not(recruiter: Recruiter, task: Add) -> None:
@@ -231,18 +189,6 @@ class TestAClientOfTheApplication:
         assert store.scheduled.get(handle.id).args == {"a": 1, "b": 2}
         assert client.admin.command("ping")["ok"] == 1
 
-    def test_a_database_of_it_too(self, client: MongoClient[dict[str, Any]], store: Any) -> None:
-        database = client.get_database(store.target.database, write_concern=WriteConcern(1))
-        recruiter = Recruiter(database)
-
-        assert recruiter.target.database == store.target.database
-        assert recruiter.run(recruiter.task(add)) is None
-        recruiter.close()
-
-    def test_what_is_neither_is_refused(self) -> None:
-        with pytest.raises(InvalidTarget, match="MongoClient"):
-            Recruiter(5).find("x")  # type: ignore[arg-type]
-
 
 class TestSilence:
     def test_it_is_told_after_a_second_and_given_up_in_time(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -266,15 +212,6 @@ class TestSilence:
 
         assert time.monotonic() - began < 10
 
-    def test_the_environment_says_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("RECRUITER_SERVER_TIMEOUT", "200ms")
-        began = time.monotonic()
-
-        with pytest.raises(StoreUnreachable):
-            Recruiter("127.0.0.1:1").task(add).enqueue(1, 2)
-
-        assert time.monotonic() - began < 10
-
 
 def test_a_job_is_never_due_before_its_time(recruiter: Recruiter, task: Add) -> None:
     """Given moments that are finer than MongoDB's, then what is stored is not earlier."""
@@ -283,12 +220,6 @@ def test_a_job_is_never_due_before_its_time(recruiter: Recruiter, task: Add) -> 
     stored = recruiter.find(task.job(1, 2).schedule_at(moment).enqueue().id).scheduled_at
 
     assert moment <= stored <= moment + timedelta(milliseconds=1)
-
-
-def test_tags_may_be_given_in_a_list(recruiter: Recruiter, task: Add) -> None:
-    job = task.job(1, 2).tagged_as(["a", "b"]).tagged_as("c", "d")
-
-    assert recruiter.find(job.enqueue().id).tags == ("a", "b", "c", "d")
 
 
 class Blocker:

@@ -17,7 +17,7 @@ from recruiter.domain.schedule.scheduler import Late
 from recruiter.errors import InvalidSchedule, SchedulerNotFound, Superseded
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.lead import Leadership
-from recruiter.steps.repeat import SCHEDULERS_AT_ONCE, Repetition, repeat
+from recruiter.steps.repeat import MAX_SCHEDULERS_PER_PASS, Repetition, repeat
 from recruiter.store.collections.schedulers import _document
 from recruiter.store.database import Store
 from recruiter.views.health import overdue
@@ -130,14 +130,14 @@ class TestOccurrences:
         assert leading.recruiter.store.archived.collection.count_documents({}) == 1
 
     def test_more_than_fit_into_one_look(self, leading: Leading) -> None:
-        job, count = leading.job(), SCHEDULERS_AT_ONCE + 1
+        job, count = leading.job(), MAX_SCHEDULERS_PER_PASS + 1
         documents = [_document(job.with_urn(f"s{number}").build()) for number in range(count)]
         leading.recruiter.store.schedulers.collection.insert_many(documents)
 
         first = leading.after(minutes=10)
         second = leading.repeat()
 
-        assert (first.made, first.more) == (SCHEDULERS_AT_ONCE, True)
+        assert (first.made, first.more) == (MAX_SCHEDULERS_PER_PASS, True)
         assert (second.made, second.more) == (1, False)
 
 
@@ -281,35 +281,6 @@ class TestOverlap:
 
 
 class TestDefinition:
-    def test_created_twice_it_is_one_and_goes_on(self, leading: Leading) -> None:
-        leading.job().create()
-        leading.clock.move(timedelta(minutes=15))
-        leading.job().create()
-
-        assert leading.repeat().made == 1  # creating it again did not lose the one at 06:10
-        assert len(leading.recruiter.schedulers()) == 1
-
-    def test_by_fifty_at_once(self, leading: Leading) -> None:
-        together = threading.Barrier(50)
-        failures: list[BaseException] = []
-
-        def create() -> None:
-            together.wait()
-            try:
-                leading.job().create()
-            except BaseException as error:
-                failures.append(error)
-
-        threads = [threading.Thread(target=create) for _ in range(50)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-        assert failures == []
-        assert len(leading.recruiter.schedulers()) == 1
-        assert leading.after(minutes=10).made == 1
-
     def test_another_schedule_begins_now(self, leading: Leading) -> None:
         leading.job(EveryMinutes(10)).create()
         leading.clock.move(timedelta(minutes=12))
@@ -347,32 +318,6 @@ class TestDefinition:
 
 
 class TestControl:
-    def test_paused_it_makes_none_and_resumed_it_does_not_make_up_for_them(self, leading: Leading) -> None:
-        scheduler = leading.job().create()
-        scheduler.pause(by="ada", reason="holidays")
-        paused = scheduler.find().paused
-        assert paused is not None
-        assert (paused.by, paused.reason) == ("ada", "holidays")
-
-        assert leading.after(minutes=25).made == 0
-        scheduler.resume()
-        scheduler.resume()  # twice changes nothing
-        assert leading.repeat().made == 0
-        assert leading.after(minutes=5).made == 1
-
-    def test_run_now_is_beside_the_schedule(self, leading: Leading) -> None:
-        scheduler = leading.job().create()
-
-        job = scheduler.run_now()
-
-        assert leading.recruiter.find(job.id).urn == "tick"
-        assert leading.after(minutes=10).made == 1
-
-    def test_next_runs(self, leading: Leading) -> None:
-        rome = leading.job(Cron("30 2 * * *", tz="Europe/Rome")).create()
-
-        assert [f"{moment:%d %H:%M}" for moment in rome.next_runs(3)] == ["02 01:30", "03 01:30", "04 01:30"]
-
     def test_removed_its_waiting_occurrence_goes_too(self, leading: Leading) -> None:
         scheduler = leading.job().create()
         leading.after(minutes=10)
@@ -470,21 +415,6 @@ class DailyReport(Workable, name="seed_daily_report"):
 
     def execute(self) -> str:
         return "sent"
-
-
-def test_the_daily_report(leading: Leading) -> None:
-    # given the report of every day at six
-    DailyReport().as_repeatable_job_of(leading.recruiter).repeat_with_policy(Cron("0 6 * * *")).create()
-
-    # when three days pass
-    for _ in range(3):
-        assert leading.after(days=1).made == 1
-        leading.finish()
-
-    # then there were three reports
-    ids = {document["_id"] for document in leading.recruiter.store.archived.collection.find({"urn": "report:daily"})}
-    assert ids == {f"report:daily@2030-01-0{day}T06:00:00Z" for day in (2, 3, 4)}
-    assert leading.recruiter.scheduler("report:daily").find().overlap == "unique"
 
 
 def test_declared_with_a_decorator_it_is_stored_when_somebody_says_so(leading: Leading) -> None:

@@ -62,15 +62,6 @@ def lost_its_worker(store: Store, watch: Watch, job: Job, **facts: Any) -> None:
     assert retired.ran == (job.id,)
 
 
-def test_a_worker_that_beats_stays(store: Store, watch: Watch) -> None:
-    on_the_roster(store, "w1")
-    for _ in range(20):
-        beat(store, "w1", {})
-        assert watch.for_seconds(3) == []
-
-    assert [worker.id for worker in store.roster.read()] == ["w1"]
-
-
 def test_a_silent_one_is_retired_after_the_time_and_not_before(store: Store, watch: Watch) -> None:
     on_the_roster(store, "w1")
 
@@ -94,18 +85,6 @@ def test_a_worker_that_declares_its_time_is_retired_after_that_time(store: Store
 def test_an_observer_without_a_setting_is_generous_with_workers_of_an_earlier_release() -> None:
     assert Settings().undeclared_dead_after == 60.0
     assert Settings(considered_dead_after=timedelta(minutes=10)).undeclared_dead_after == 600.0
-
-
-def test_only_the_silent_one(store: Store, watch: Watch) -> None:
-    on_the_roster(store, "silent")
-    on_the_roster(store, "lively")
-    retired = []
-    for _ in range(8):
-        beat(store, "lively", {})
-        retired += watch.for_seconds(3)
-
-    assert [each.worker for each in retired] == ["silent"]
-    assert [worker.id for worker in store.roster.read()] == ["lively"]
 
 
 def test_an_outage_retires_nobody(store: Store, watch: Watch) -> None:
@@ -191,20 +170,6 @@ def test_an_at_most_once_job_is_lost_rather_than_run_again(store: Store, watch: 
     assert (ended.why, ended.last_execution and ended.last_execution.started_at) == ("lost", NOW)
 
 
-def test_a_cancelled_job_it_ran_stays_cancelled(store: Store, watch: Watch) -> None:
-    job = a_job()
-    insert(store, job)
-    on_the_roster(store, "w1")
-    store.roster.assign({"w1": [job.id]}, 1)
-    beat(store, "w1", running(job.id))
-    store.scheduled.flag_cancelled(job.id, NOW, None, None)
-
-    watch.for_seconds(DEAD_AFTER + 3)
-
-    assert [flagged["_id"] for flagged in store.scheduled.flagged(10)] == [job.id]
-    assert store.roster.held() == set()
-
-
 @pytest.mark.parametrize("field", ["note", "executions"])
 def test_a_job_that_cannot_be_read_does_not_keep_its_worker_on_the_roster(
     store: Store, watch: Watch, field: str
@@ -284,4 +249,4 @@ class TestIsolation:
         for outcome in (failed, snoozed):
             assert isinstance(outcome, Rescheduled)
             assert outcome.fields["lane"] == "generic/add"
-            assert "worker_deaths" in outcome.unset
+            assert "worker_deaths" in outcome.updates[0].update["$unset"]

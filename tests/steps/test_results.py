@@ -15,7 +15,7 @@ from tests.samples import a_job, done, insert
 
 
 def archive(recruiter: Recruiter, id: str, **fields: Any) -> None:
-    document = decode(done(a_job(id), result=f"result of {id}"))
+    document = decode(done(a_job(id), result=f"result of {id}").document)
     recruiter.store.archived.collection.insert_one(document | fields)
 
 

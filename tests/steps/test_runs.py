@@ -14,7 +14,7 @@ import pytest
 
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.errors import Superseded
-from recruiter.processes.worker.held_jobs import HeldJob, crashed, interrupted
+from recruiter.processes.worker.held_job import HeldJob, crashed, interrupted
 from recruiter.steps.rescue import Rescue
 from recruiter.steps.settle import settle
 from recruiter.store.codec import Document, encode, job_document
@@ -23,7 +23,7 @@ from recruiter.store.database import Store
 from recruiter.store.runs import Run
 from tests.conftest import eventually
 from tests.prepared import connected
-from tests.samples import NOW, a_job, hold, on_the_roster
+from tests.samples import NOW, a_job, done, hold, on_the_roster
 
 __all__ = ["connected"]
 
@@ -36,7 +36,7 @@ def job(store: Store) -> Any:
 
 
 def run_of(store: Store, job: Any, worker: str = "w1") -> Run:
-    return Run(lambda: store, job_document(job), worker, NOW, lambda: b"", stored=True)
+    return Run(lambda: store, job_document(job), worker, NOW, lambda: done(job), stored=True)
 
 
 def document(store: Store, job: Any) -> Document:
@@ -114,9 +114,8 @@ def test_retiring_the_worker_takes_it(store: Store, job: Any) -> None:
 
 def test_handing_back_takes_it(store: Store, job: Any) -> None:
     run_of(store, job).prove(transaction=True)
-    outcome = interrupted(
-        HeldJob(job.id, encode(job_document(job))), {}, job.created_at, job.created_at, "w1", "a test"
-    )
+    held = HeldJob.read(job.id, encode(job_document(job)))
+    outcome = interrupted(held, PolicyRegistry(), "w1", job.created_at, "a test", {}, job.created_at)
 
     settle(store, "w1", [(job.id, outcome)], {})
 
@@ -127,7 +126,7 @@ def test_handing_back_takes_it(store: Store, job: Any) -> None:
 
 def test_a_crash_takes_it(store: Store, job: Any) -> None:
     run_of(store, job).prove(transaction=True)
-    held = HeldJob(job.id, encode(job_document(job)))
+    held = HeldJob.read(job.id, encode(job_document(job)))
 
     settle(store, "w1", [(job.id, crashed(held, PolicyRegistry(), "w1", NOW, "it died", {}))], {})
 
@@ -142,10 +141,9 @@ def test_after_a_death_an_archived_outcome_stays(store: Store, job: Any) -> None
     store.scheduled.collection.delete_one({"_id": job.id})
     archived = {"_id": job.id, "done": True, "why": "done", "archived_at": NOW, "attempts": 1}
     store.archived.collection.insert_one(dict(archived))
-    held = HeldJob(job.id, encode(job_document(job)))
     for most in (None, 1):  # to be tried again, and for good
         raw = encode({**job_document(job), "max_crashes": most})
-        settle(store, "w1", [(job.id, crashed(held._replace(raw=raw), PolicyRegistry(), "w1", NOW, "died", {}))], {})
+        settle(store, "w1", [(job.id, crashed(HeldJob.read(job.id, raw), PolicyRegistry(), "w1", NOW, "died", {}))], {})
 
     assert store.archived.document(job.id) == archived
     assert not store.scheduled.exists(job.id)

@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 
 from recruiter.domain.job import ArchivedJob, Job, JobId
 from recruiter.domain.search.conditions import STATES
-from recruiter.domain.search.filter import JobFilter, JobSummary
+from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.state import State
 from recruiter.embedded import EmbeddedServer
 from recruiter.errors import InvalidFilter
 from recruiter.store.codec import encode
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.views.search import FULL, ID, SHORT, Form, count, search
+from recruiter.store.search.search import MINIMAL, JobSearch
+from recruiter.views.record import job_record
 from tests.crowd import EACH_WORD, ERRORS, MINUTE, Everything, fill
 from tests.samples import NOW
 
@@ -44,11 +45,10 @@ def everything(crowd: Store) -> Everything:
 
 HARDSHIPS: dict[str, dict[str, int]] = {
     "as it is": {},
-    "windows of a few": {"search.FIRST_WINDOW": 2, "search.WINDOW": 7, "search.LOOKS_AT": 15},
+    "windows of a few": {"search.WINDOW": 7, "search.LOOKS_AT": 15},
     "merges of a few": {
         "waiting.MOST_MERGED": 3,
         "ended.MOST_MERGED": 4,
-        "search.FIRST_WINDOW": 5,
         "search.WINDOW": 30,
     },
     "too many lanes": {"waiting.MOST_LANES": 1, "ended.MOST_QUERIES": 0, "search.WINDOW": 20},
@@ -67,17 +67,15 @@ EACH_WITH_TWO = [
 def hardship(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """With so few jobs nothing would be asked twice; so the limits are lower."""
     for name, value in HARDSHIPS[request.param].items():
-        module, _, constant = name.partition(".")
-        package = "views" if module == "search" else "store.search"
-        monkeypatch.setattr(f"recruiter.{package}.{module}.{constant}", value)
+        monkeypatch.setattr(f"recruiter.store.search.{name}", value)
     return str(request.param)
 
 
-def all_pages(store: Store, filter: JobFilter, limit: int, form: Form[Any] = ID) -> list[Any]:
+def all_pages(store: Store, filter: JobFilter, limit: int, read: Any = JobSearch.ids, **more: Any) -> list[Any]:
     found: list[Any] = []
     after: str | None = None
     for _ in range(1_000):
-        page = search(store, filter, NOW, form, limit=limit, after=after)
+        page = read(store.search, filter, NOW, limit=limit, after=after, **more)
         assert len(page) <= limit
         found += page.jobs
         after = page.next
@@ -101,7 +99,7 @@ def test_what_a_filter_means_is_found(
     found = all_pages(crowd, filter, 40)
 
     same(found, everything.meant_by(filter, NOW))
-    assert count(crowd, filter, NOW, None) == (len(found), True)
+    assert crowd.search.count(filter, NOW, None) == (len(found), True)
 
 
 _words = st.fixed_dictionaries(
@@ -142,9 +140,9 @@ def test_words_together_mean_what_each_means(
 
 class TestOrder:
     def test_those_that_run_then_those_that_wait_then_those_that_have_ended(self, crowd: Store) -> None:
-        found: list[JobSummary] = all_pages(crowd, JobFilter(), 50, SHORT)
+        found: list[Job] = all_pages(crowd, JobFilter(), 50, JobSearch.jobs, fields=MINIMAL)
 
-        def section(job: JobSummary) -> int:
+        def section(job: Job) -> int:
             if job.state is State.RUNNING:
                 return 0
             if job.state is State.WAITING:
@@ -174,28 +172,28 @@ class TestOrder:
         filter = JobFilter(group="shop", state="failed")
         number = len(all_pages(crowd, filter, 1_000))
 
-        assert search(crowd, filter, NOW, ID, limit=number).next is None
-        assert search(crowd, filter, NOW, ID, limit=number - 1).next is not None
+        assert crowd.search.ids(filter, NOW, limit=number).next is None
+        assert crowd.search.ids(filter, NOW, limit=number - 1).next is not None
 
     def test_it_stays_as_jobs_come_and_go(self, store: Store) -> None:
         """Given two pages of three, when jobs end and others come in between, then nobody is missed or seen twice."""
         fill(store, waiting=40, ended=40, seed=5)
         filter = JobFilter(state=["succeeded", "failed", "lost", "cancelled"])
         before = all_pages(store, filter, 1_000)
-        first = search(store, filter, NOW, ID, limit=20)
+        first = store.search.ids(filter, NOW, limit=20)
 
         store.archived.collection.delete_many({"_id": {"$in": [*first.jobs[-5:], before[25]]}})
         store.archived.collection.insert_one(
             {"_id": "new", "done": True, "why": "done", "archived_at": NOW + MINUTE, "group": "mail", "task": "send"}
         )
-        rest = search(store, filter, NOW, ID, limit=1_000, after=first.next)
+        rest = store.search.ids(filter, NOW, limit=1_000, after=first.next)
 
         assert [*rest.jobs] == [id for id in before[20:] if id != before[25]]
 
 
 class TestForms:
     def test_whole_jobs_say_everything(self, crowd: Store) -> None:
-        by_id: dict[JobId, Job] = {job.id: job for job in all_pages(crowd, JobFilter(), 500, FULL)}
+        by_id: dict[JobId, Job] = {job.id: job for job in all_pages(crowd, JobFilter(), 500, JobSearch.jobs)}
 
         for job in by_id.values():
             if isinstance(job, ArchivedJob):
@@ -206,46 +204,32 @@ class TestForms:
         }
         assert any(job.cancel is not None and job.cancel.by == "ada" for job in by_id.values())
 
-    def test_short_ones_say_the_same_in_short(self, crowd: Store) -> None:
-        whole: list[Job] = all_pages(crowd, JobFilter(), 500, FULL)
-        short: list[JobSummary] = all_pages(crowd, JobFilter(), 500, SHORT)
+    def test_minimal_ones_lack_only_the_details(self, crowd: Store) -> None:
+        whole: list[Job] = all_pages(crowd, JobFilter(), 500, JobSearch.jobs)
+        minimal: list[Job] = all_pages(crowd, JobFilter(), 500, JobSearch.jobs, fields=MINIMAL)
 
-        for job, summary in zip(whole, short, strict=True):
-            for name in (
-                "id",
-                "task",
-                "state",
-                "tags",
-                "urn",
-                "owner",
-                "needs",
-                "attempts",
-                "locked_by",
-                "locked_at",
-            ):
-                assert getattr(job, name) == getattr(summary, name), (job.id, name)
-            last = job.last_execution
-            assert summary.error == (last.exception if last else None)
-            assert summary.ended_at == (job.archived_at if isinstance(job, ArchivedJob) else None)
+        assert [job_record(job, minimal=True) for job in minimal] == [job_record(job, minimal=True) for job in whole]
+        assert any(job.args for job in whole)
+        assert not any(job.args or job.log or job.result or len(job.executions) > 1 for job in minimal)
 
 
 class TestCounting:
     def test_it_stops_where_it_is_told_to(self, crowd: Store) -> None:
         succeeded = JobFilter(state="succeeded")
-        number = count(crowd, succeeded, NOW, None).number
+        number = crowd.search.count(succeeded, NOW, None).number
 
-        assert count(crowd, succeeded, NOW, 10) == (10, False)
-        assert count(crowd, succeeded, NOW, number + 1) == (number, True)
-        assert str(count(crowd, succeeded, NOW, 10)) == "at least 10"
+        assert crowd.search.count(succeeded, NOW, 10) == (10, False)
+        assert crowd.search.count(succeeded, NOW, number + 1) == (number, True)
+        assert str(crowd.search.count(succeeded, NOW, 10)) == "at least 10"
 
     def test_what_no_index_answers_is_looked_for_and_no_further(
         self, crowd: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("recruiter.views.search.WINDOW", 20)
-        monkeypatch.setattr("recruiter.views.search.LOOKS_AT", 40)
+        monkeypatch.setattr("recruiter.store.search.search.WINDOW", 20)
+        monkeypatch.setattr("recruiter.store.search.search.LOOKS_AT", 40)
         filter = JobFilter(args={"customer.id": 2}, state="succeeded")
 
-        some, all_ = count(crowd, filter, NOW, 1_000), count(crowd, filter, NOW, None)
+        some, all_ = crowd.search.count(filter, NOW, 1_000), crowd.search.count(filter, NOW, None)
 
         assert not some.exact
         assert 0 < some.number < all_.number
@@ -253,11 +237,11 @@ class TestCounting:
 
     def test_a_page_is_handed_out_before_it_took_too_long(self, crowd: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         """Given a condition that nothing fulfils, then a page looks at a few, finds nothing and says where to go on."""
-        monkeypatch.setattr("recruiter.views.search.FIRST_WINDOW", 10)
-        monkeypatch.setattr("recruiter.views.search.LOOKS_AT", 30)
+        monkeypatch.setattr("recruiter.store.search.search.WINDOW", 10)
+        monkeypatch.setattr("recruiter.store.search.search.LOOKS_AT", 30)
         filter = JobFilter(args={"customer.id": "nobody"}, state="succeeded")
 
-        page = search(crowd, filter, NOW, ID, limit=5)
+        page = crowd.search.ids(filter, NOW, limit=5)
 
         assert (page.jobs, page.looked_at) == ((), 30)
         assert page.next is not None
@@ -271,27 +255,27 @@ class TestCursors:
     )
     def test_what_is_none_is_refused(self, crowd: Store, text: str) -> None:
         with pytest.raises(InvalidFilter, match="is not a cursor"):
-            search(crowd, JobFilter(), NOW, ID, limit=5, after=text)
+            crowd.search.ids(JobFilter(), NOW, limit=5, after=text)
 
     def test_one_of_another_filter_is_refused(self, crowd: Store) -> None:
-        after = search(crowd, JobFilter(state="failed"), NOW, ID, limit=1).next
+        after = crowd.search.ids(JobFilter(state="failed"), NOW, limit=1).next
 
         with pytest.raises(InvalidFilter, match="another filter"):
-            search(crowd, JobFilter(state="succeeded"), NOW, ID, limit=1, after=after)
+            crowd.search.ids(JobFilter(state="succeeded"), NOW, limit=1, after=after)
 
     def test_the_words_may_be_in_another_order(self, crowd: Store) -> None:
         one, other = JobFilter(state=["failed", "lost"], task="send"), JobFilter(task="send", state=["lost", "failed"])
-        after = search(crowd, one, NOW, ID, limit=1).next
+        after = crowd.search.ids(one, NOW, limit=1).next
 
-        assert search(crowd, other, NOW, ID, limit=1, after=after).jobs
+        assert crowd.search.ids(other, NOW, limit=1, after=after).jobs
 
     def test_now_is_when_the_listing_began(self, crowd: Store) -> None:
         """Given jobs of the last two minutes, when the second page is asked for later, then it is still about those."""
         filter = JobFilter(since="2m", state="succeeded")
         everything = all_pages(crowd, filter, 1_000)
-        first = search(crowd, filter, NOW, ID, limit=2)
+        first = crowd.search.ids(filter, NOW, limit=2)
 
-        second = search(crowd, filter, NOW + 10 * MINUTE, ID, limit=1_000, after=first.next)
+        second = crowd.search.ids(filter, NOW + 10 * MINUTE, limit=1_000, after=first.next)
 
         assert [*first.jobs, *second.jobs] == everything
 
@@ -304,7 +288,7 @@ class TestCursors:
         text = base64.urlsafe_b64encode(encode(document)).decode().rstrip("=")
 
         with pytest.raises(InvalidFilter, match="cursor"):
-            search(crowd, JobFilter(), NOW, ID, limit=5, after=text)
+            crowd.search.ids(JobFilter(), NOW, limit=5, after=text)
 
 
 def test_a_job_that_ends_while_the_page_is_read_is_on_it_once(store: Store) -> None:
@@ -316,7 +300,7 @@ def test_a_job_that_ends_while_the_page_is_read_is_on_it_once(store: Store) -> N
     assert waits is not None
     store.scheduled.collection.insert_one({**waits, "_id": one["_id"]})
 
-    page = search(store, JobFilter(), NOW, SHORT, limit=50)
+    page = store.search.jobs(JobFilter(), NOW, limit=50, fields=MINIMAL)
 
     listed = [job for job in page.jobs if job.id == one["_id"]]
     assert len(listed) == 1

@@ -101,15 +101,6 @@ class TestErrors:
         assert "customer" not in second["tags"]
         assert [crumb["message"] for crumb in second["breadcrumbs"]["values"]] == ["second"]
 
-    def test_a_job_that_succeeds_is_none(self, recruiter: Recruiter, kept: Kept) -> None:
-        @recruiter.task
-        def add() -> int:
-            return 3
-
-        add.enqueue()
-        recruiter.run_all(add)
-        assert kept.of("event") == []
-
 
 class TestTraces:
     def test_an_attempt_goes_on_with_the_trace_in_which_the_job_was_made(
@@ -180,14 +171,6 @@ class TestMonitors:
         assert len({each["check_in_id"] for each in told}) == 1
         assert told[0]["monitor_config"]["schedule"] == {"type": "interval", "value": 1, "unit": "day"}
 
-    def test_other_jobs_have_no_monitor(self, recruiter: Recruiter, kept: Kept) -> None:
-        @recruiter.task
-        def report() -> None: ...
-
-        report.job().with_urn("report").enqueue()
-        recruiter.run_all(report)
-        assert kept.of("check_in") == []
-
     @pytest.mark.parametrize(
         ("policy", "told"),
         [
@@ -203,9 +186,3 @@ class TestMonitors:
     def test_schedules_in_the_words_of_sentry(self, recruiter: Recruiter, policy: Any, told: Any) -> None:
         stored = recruiter.schedules.dump(policy)
         assert sentry._schedule(stored["class"], stored["parameters"]) == told
-
-    def test_names(self) -> None:
-        assert sentry.slug("Report: daily!") == "report-daily"
-        long = [sentry.slug("a" * 80 + end) for end in "xy"]
-        assert len(set(long)) == 2
-        assert max(map(len, long)) <= 50

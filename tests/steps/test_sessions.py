@@ -196,18 +196,6 @@ class TestAsync:
 
         assert recruiter.find(asyncio.run(use())).state == "waiting"
 
-    @pytest.mark.parametrize("how", AWAITED)
-    def test_aborted_it_never_was(self, recruiter: Recruiter, task: Note, target: str, how: str) -> None:
-        async def use() -> Any:
-            async with async_session(target) as session:
-                await session.start_transaction()
-                handle = await AWAITED[how](recruiter, task, session)
-                await session.abort_transaction()
-            return handle.id
-
-        with pytest.raises(JobNotFound):
-            recruiter.find(asyncio.run(use()))
-
     def test_a_plain_session_can_be_given_to_the_async_face(
         self, recruiter: Recruiter, task: Note, own: Client
     ) -> None:
@@ -254,15 +242,6 @@ class TestAnotherDeployment:
             assert client.get_database(recruiter.store.target.database).list_collection_names() == []
 
         assert recruiter.store.scheduled.collection.count_documents({}) == 0
-
-    def test_so_is_an_async_one(self, task: Note, elsewhere: str) -> None:
-        async def use() -> None:
-            async with async_session(elsewhere) as session:
-                await session.start_transaction()
-                with pytest.raises(InvalidSession, match="no worker would look there"):
-                    await task.job("x").aenqueue(session=session)
-
-        asyncio.run(use())
 
     def test_clients_are_compared_once(self, task: Note, own: Client, recorder: Recorder) -> None:
         with own.start_session() as session, session.start_transaction():

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from fastapi import FastAPI
-from opentelemetry import baggage, context, trace
+from opentelemetry import trace
 from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from recruiter import Job, JobNotFound, Recruiter, RetryLater, RetryManyTimes, current_job
+from recruiter import Job, Recruiter, RetryLater, RetryManyTimes, current_job
 from recruiter.contrib.opentelemetry import OpenTelemetry
 from recruiter.instruments import AttemptStart, Follower, Instrument
 from recruiter.web.server import served
@@ -147,14 +147,6 @@ class TestFromARequestToItsJobs:
         assert len(traced.named("send add")) == 8
         assert {trace_of(span) for span in traced.spans} == {trace_of(here)}
 
-    def test_a_job_that_was_made_outside_of_any_trace_begins_one(self, recruiter: Recruiter, traced: Traced) -> None:
-        @recruiter.task
-        def add() -> None: ...
-
-        recruiter.store.scheduled.collection.insert_one({"task": "add"})  # as another program would
-        recruiter.flush_jobs_synchronously()
-        assert parent_of(traced.one("process add")) is None
-
     def test_another_program_may_say_which_trace_it_belongs_to(self, recruiter: Recruiter, traced: Traced) -> None:
         @recruiter.task
         def add() -> str | None:
@@ -179,21 +171,6 @@ class TestFromARequestToItsJobs:
         assert recruiter.find("theirs").result == 3
         assert parent_of(traced.one("process add")) is None
 
-    def test_baggage_travels_too(self, recruiter: Recruiter, traced: Traced) -> None:
-        del traced
-
-        @recruiter.task
-        def whose() -> str:
-            return str(baggage.get_baggage("tenant"))
-
-        token = context.attach(baggage.set_baggage("tenant", "acme"))
-        try:
-            job = whose.enqueue()
-        finally:
-            context.detach(token)
-        recruiter.run_all(whose)
-        assert job.result() == "acme"
-
     def test_how_attempts_end(self, recruiter: Recruiter, traced: Traced) -> None:
         @recruiter.task
         def fail() -> None:
@@ -211,20 +188,8 @@ class TestFromARequestToItsJobs:
         assert outcomes == {"process fail": "failed", "process later": "snoozed"}
         assert traced.one("process later").status.status_code is StatusCode.UNSET
 
-    def test_a_call_that_fails_says_so(self, recruiter: Recruiter, traced: Traced) -> None:
-        with pytest.raises(JobNotFound):
-            recruiter.recover("nobody")
-        recruiter.job("add").with_id("one").enqueue()
-        with pytest.raises(Exception, match="exists"):
-            recruiter.job("add").with_id("one").enqueue()
-        assert [span.status.status_code for span in traced.named("send add")] == [StatusCode.UNSET, StatusCode.ERROR]
-
 
 class TestInstruments:
-    def test_without_one_nothing_is_stored(self, recruiter: Recruiter) -> None:
-        job = recruiter.job("add").enqueue()
-        assert "trace_context" not in (recruiter.store.scheduled.document(job.id) or {})
-
     def test_one_that_raises_harms_no_job_and_is_told(self, recruiter: Recruiter) -> None:
         class Broken(Instrument):
             def producing(self, task: str, count: int) -> Follower:  # type: ignore[override]
@@ -252,15 +217,3 @@ class TestInstruments:
             "RuntimeError('stamp add {}')",
             "RuntimeError('attempt 1')",
         ]
-
-    def test_what_is_too_much_is_not_stored(self, recruiter: Recruiter) -> None:
-        class Chatty(Instrument):
-            def stamp(self, job: Job, carrier: dict[str, str]) -> None:
-                carrier |= {"traceparent": job.task, "novel": "x" * 10_000, **{f"n{n}": "x" for n in range(100)}}
-
-        recruiter.instrument(Chatty())
-        job = recruiter.job("add").enqueue()
-        stored = (recruiter.store.scheduled.document(job.id) or {})["trace_context"]
-        assert stored["traceparent"] == "add"
-        assert "novel" not in stored
-        assert len(stored) <= 20

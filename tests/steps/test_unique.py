@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -54,12 +52,6 @@ class TestUnique:
         assert (first.created, second.created, other.created) == (True, False, True)
         assert first.id == second.id != other.id
         assert store.scheduled.collection.count_documents({}) == 2
-
-    def test_by_a_key_of_ones_own(self, resize: Any) -> None:
-        first = resize.job(1).unique("picture").enqueue()
-        second = resize.job(2).unique(key="picture").enqueue()
-
-        assert (second.created, second.id) == (False, first.id)
 
     def test_until_it_has_ended(self, recruiter: Recruiter, resize: Any) -> None:
         first = resize.job(1).unique().enqueue()
@@ -109,20 +101,6 @@ class TestUnique:
 
         assert resize.job(1).unique().enqueue().created
 
-    def test_one_that_somebody_deleted_is_not_met(self, resize: Any, store: Store) -> None:
-        first = resize.job(1).unique().enqueue()
-        store.scheduled.collection.delete_one({"_id": first.id})
-
-        assert resize.job(1).unique().enqueue().created
-
-    def test_as_an_option_of_the_task(self, recruiter: Recruiter) -> None:
-        @recruiter.task(unique=True)
-        def index(shop: str) -> None: ...
-
-        handles = [index.enqueue("a"), index.enqueue("a"), *index.enqueue_many([("a",), ("b",), ("b",)])]
-
-        assert [handle.created for handle in handles] == [True, False, False, True, False]
-
     def test_in_bulk(self, resize: Any, store: Store) -> None:
         resize.job(3).unique().enqueue()
         handles = resize.enqueue_many([(number % 5,) for number in range(1200)], unique=True)
@@ -130,11 +108,6 @@ class TestUnique:
         assert [number for number, handle in enumerate(handles) if handle.created] == [0, 1, 2, 4]
         assert handles[5].id == handles[0].id
         assert store.scheduled.collection.count_documents({}) == 5
-
-    def test_of_a_workable(self, recruiter: Recruiter) -> None:
-        jobs = [Thumbnail(1).as_job_of(recruiter).in_background().unique() for _ in range(2)]
-
-        assert [job.execute().created for job in jobs] == [True, False]
 
     def test_in_the_callers_transaction(self, resize: Any, target: str, store: Store) -> None:
         with MongoClient[dict[str, Any]](target) as client, client.start_session() as session:
@@ -161,51 +134,12 @@ class TestUnique:
 
         assert asyncio.run(make()) == [True, False, False, True]
 
-    def test_not_with_an_id_of_ones_own(self, resize: Any) -> None:
-        with pytest.raises(InvalidJob, match="not by both"):
-            resize.job(1).with_id("mine").unique().enqueue()
-
     def test_an_at_most_once_job_is_not_debounced(self, resize: Any) -> None:
         with pytest.raises(InvalidJob, match="at-most-once"):
             resize.job(1).at_most_once().debounce("10s").enqueue()
 
-    def test_jobs_that_are_not_unique_write_no_key(self, resize: Any, store: Store) -> None:
-        resize.enqueue(1)
-        resize.enqueue_many([(1,)])
-
-        assert store.unique_keys.collection.count_documents({}) == 0
-
-
-def at_once(count: int, call: Callable[[int], Any]) -> list[Any]:
-    """All begin at the same moment."""
-    barrier = threading.Barrier(count)
-
-    def one(number: int) -> Any:
-        barrier.wait()
-        return call(number)
-
-    with ThreadPoolExecutor(count) as threads:
-        return list(threads.map(one, range(count)))
-
 
 class TestTogether:
-    def test_fifty_producers_make_one(self, target: str, resize: Any, store: Store) -> None:
-        """Each with a connection of its own."""
-        producers = [Recruiter(target) for _ in range(50)]
-        for producer in producers:
-            producer.task(name="resize")(resize._function)
-
-        def make(number: int) -> Any:
-            return producers[number].job("resize", {"picture": 7}).unique().enqueue()
-
-        handles = at_once(50, make)
-
-        assert [handle.created for handle in handles].count(True) == 1
-        assert len({handle.id for handle in handles}) == 1
-        assert store.scheduled.collection.count_documents({}) == 1
-        for producer in producers:
-            producer.close()
-
     def test_while_workers_run_them_no_change_is_missed(self, recruiter: Recruiter) -> None:
         """Given producers that change something and then ask for a job that reads it, unique until it is started: the
         last change is always seen."""
@@ -256,12 +190,6 @@ class TestDebounce:
         (job,) = sandbox.jobs(resize)
         assert job.scheduled_at == T0 + timedelta(minutes=1)
 
-    def test_one_for_each_key(self, resize: Any, sandbox: Sandbox) -> None:
-        for picture in (1, 2, 1):
-            resize.job(picture).debounce("10s", key=f"picture:{picture}").enqueue()
-
-        assert [job.args for job in sandbox.jobs(resize)] == [{"picture": 1}, {"picture": 2}]
-
     def test_one_that_has_started_is_not_changed(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
         ran: list[int] = []
 
@@ -305,30 +233,6 @@ class TestDebounce:
         recruiter.run_all(index)
 
         assert ran == [2]
-
-    def test_under_a_hundred_calls_a_second_one_runs_with_the_last_arguments(self, recruiter: Recruiter) -> None:
-        ran: list[int] = []
-
-        @recruiter.task
-        def index(number: int) -> None:
-            ran.append(number)
-
-        stop = threading.Event()
-        watcher = threading.Thread(target=recruiter.watch, args=(index,), kwargs={"stop": stop})
-        watcher.start()
-        try:
-            began = time.monotonic()
-            for number in range(150):
-                index.job(number).debounce("2s").enqueue()
-                time.sleep(max(0.0, began + (number + 1) / 100 - time.monotonic()))
-            deadline = time.monotonic() + 30
-            while not ran and time.monotonic() < deadline:
-                time.sleep(0.01)
-        finally:
-            stop.set()
-            watcher.join(timeout=30)
-
-        assert ran == [149]
 
 
 class TestThrottle:

@@ -89,8 +89,9 @@ def test_a_scheduler_that_cannot_be_read_stops_no_other(store: Store, odd: dict[
     repetition = repeat(store, SCHEDULES, 1, "me", NOW)
 
     assert repetition.made == 1
-    assert [document.id for document in repetition.unreadable] == ["'odd'"]
-    assert [document.id for document in store.schedulers.all().unreadable] == ["'odd'"]
+    assert [urn for urn, _ in repetition.broken] == ["'odd'"]
+    assert not repetition.more
+    assert repeat(store, SCHEDULES, 1, "me", NOW).broken == (), "it is looked at again in a minute"
     # and it can be made anew
     store.schedulers.put(a_scheduler("odd"))
     assert store.schedulers.all().unreadable == ()

@@ -13,12 +13,12 @@ from bson.raw_bson import RawBSONDocument
 
 from recruiter.clock import StoppedClock
 from recruiter.domain.planning.limits import Limit
+from recruiter.domain.planning.rules import Rules
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.steps.adopt import set_jobs_aside
 from recruiter.steps.assign import assign
 from recruiter.steps.rescue import Rescue
 from recruiter.store.codec import job_document
-from recruiter.store.collections.limits import Rules
 from recruiter.store.database import Store
 from tests.samples import NOW, a_job, insert, on_the_roster, places
 

@@ -44,13 +44,13 @@ class TestUnknownJobs:
         with ThreadPoolExecutor(2) as threads:
             waiting = threads.submit(recruiter.handle("x").result, "60s")
             assert isinstance(threads.submit(recruiter.handle("y").result).exception(20), JobNotFound)
-            recruiter.store.archived.collection.insert_one(decode(done(a_job("x"), result="of x")))
+            recruiter.store.archived.collection.insert_one(decode(done(a_job("x"), result="of x").document))
             assert waiting.result(20) == "of x"
 
 
 @pytest.mark.parametrize("id", [ObjectId(), uuid4(), 42], ids=lambda id: type(id).__name__)
 def test_an_id_may_be_given_as_text(recruiter: Recruiter, id: Any) -> None:
-    recruiter.store.archived.collection.insert_one(decode(done(a_job(id), result="of it")))
+    recruiter.store.archived.collection.insert_one(decode(done(a_job(id), result="of it").document))
 
     assert recruiter.handle(str(id)).result(timeout="20s") == "of it"
     assert recruiter.handle(id).wait(timeout="20s").id == id

@@ -17,13 +17,10 @@ from typing import Any, ClassVar, Self, TypeVar
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, RootModel, field_validator
 
-from recruiter import DoNotDoItAgain, Job, Recruiter, RetryForever, RetryManyTimes, Workable
+from recruiter import DoNotDoItAgain, Recruiter, RetryForever, RetryManyTimes, Workable
 from recruiter.errors import (
     InvalidArguments,
-    InvalidDuration,
     InvalidJob,
-    InvalidName,
-    TaskExists,
     UnsupportedValue,
 )
 from recruiter.store.codec import decode, encode
@@ -121,31 +118,10 @@ class Errand(Workable):
         return self.to.street
 
 
-class Square(Workable):
-    """One whose attributes are not what the constructor was given."""
-
-    def __init__(self, side: int) -> None:
-        self._side = side
-
-    @property
-    def side(self) -> int:
-        return self._side
-
-
-class Bare(Workable):
-    def execute(self) -> str:
-        return "bare"
-
-
 class Scatterbrain(Workable):
     def __init__(self, kept: int, lost: int) -> None:
         self.kept = kept
         del lost
-
-
-class Converting(Workable):
-    def __init__(self, day: str) -> None:
-        self.day = date.fromisoformat(day)
 
 
 class Options(Workable):
@@ -193,20 +169,9 @@ class TestFromTheConstructor:
     def test_every_argument_comes_back_equal(self, errand: Errand) -> None:
         assert vars(travelled(errand)) == vars(errand)
 
-    def test_a_property_will_do(self) -> None:
-        assert travelled(Square(4)).side == 4
-
-    def test_without_a_constructor_there_is_nothing_to_store(self) -> None:
-        assert stored(Bare()) == {}
-        assert isinstance(travelled(Bare()), Bare)
-
     def test_an_argument_that_is_not_kept_is_named(self) -> None:
         with pytest.raises(InvalidArguments, match=r"Scatterbrain keeps no attribute 'lost'.*export\(\)"):
             stored(Scatterbrain(1, 2))
-
-    def test_one_that_is_kept_as_something_else_is_refused(self) -> None:
-        with pytest.raises(InvalidArguments, match=r"day: expected str, got date"):
-            stored(Converting("2030-01-01"))
 
     def test_one_that_cannot_travel_is_named(self) -> None:
         with pytest.raises(UnsupportedValue, match=r"args\.anything\.a\[1\]"):
@@ -293,15 +258,6 @@ class Seeded(Workable):
 
 
 @dataclass
-class SeededByDefault(Workable):
-    seed: InitVar[int] = 0
-    value: int = field(init=False, default=0)
-
-    def __post_init__(self, seed: int) -> None:
-        self.value = seed * 2
-
-
-@dataclass
 class Picky(Workable):
     number: int
 
@@ -331,23 +287,9 @@ class TestDataclasses:
     def test_they_come_back_equal(self, workable: Workable) -> None:
         assert travelled(workable) == workable
 
-    def test_fields_of_the_wrong_type_are_refused(self) -> None:
-        with pytest.raises(InvalidArguments, match=r"number: expected int, got str"):
-            stored(Slotted("one"))  # type: ignore[arg-type]
-
     def test_an_init_var_is_not_kept_and_so_it_is_refused(self) -> None:
         with pytest.raises(InvalidArguments, match="keeps no attribute 'seed'"):
             stored(Seeded(5))
-
-    def test_so_is_one_with_a_default(self) -> None:
-        """Or the job would run with another value than it was made with, and nobody would know."""
-        with pytest.raises(InvalidArguments, match="seed"):
-            stored(SeededByDefault(5))
-
-    def test_what_post_init_raises_is_a_failure_of_the_job(self, bench: Bench) -> None:
-        job = ended(bench.of_job(a_job(task="Picky", args={"number": -1})))
-
-        assert (job["last_execution"]["class"], job["last_execution"]["message"]) == ("ValueError", "below zero")
 
     @pytest.mark.usefixtures("forgotten")
     def test_with_slots_it_keeps_what_its_class_line_says(self) -> None:
@@ -459,24 +401,9 @@ class TestModels:
     def test_they_come_back_equal(self, model: Workable) -> None:
         assert travelled(model) == model
 
-    def test_they_run(self, bench: Bench) -> None:
-        for model in (Bill(number=5), Receipt(number=5)):
-            job = a_job(task=type(model).__name__, args=stored(model))
-            assert ended(bench.of_job(job))["result"] == 5
-
     def test_one_that_would_come_back_different_is_refused(self) -> None:
         with pytest.raises(InvalidArguments, match=r"Doubling.*would come back as a different Doubling"):
             stored(Doubling(number=2))
-
-    def test_one_that_was_never_validated_is_refused(self) -> None:
-        with pytest.raises(InvalidArguments, match="number"):
-            stored(Bill.model_construct(number=-1))
-
-    def test_stored_fields_that_do_not_fit_are_a_failure_of_the_job(self, bench: Bench) -> None:
-        job = ended(bench.of_job(a_job(task="Bill", args={"number": 0})))
-
-        assert job["last_execution"]["class"] == "recruiter.errors.InvalidArguments"
-        assert "number" in job["last_execution"]["message"]
 
     def test_data_by_name_is_checked_where_the_job_is_made(self, recruiter: Recruiter) -> None:
         with pytest.raises(InvalidArguments, match="number"):
@@ -525,14 +452,6 @@ class Broken(Workable):
         pass
 
 
-class OnlyExports(Workable):
-    def __init__(self, number: int) -> None:
-        self.hidden = number
-
-    def export(self) -> Mapping[str, Any]:
-        return {"number": self.hidden}
-
-
 class TestExportAndImport:
     @pytest.mark.parametrize(
         "content",
@@ -548,22 +467,6 @@ class TestExportAndImport:
     )
     def test_values_come_back_equal(self, content: Any) -> None:
         assert travelled(Suitcase(content)).content == content
-
-    def test_any_mapping_will_do(self) -> None:
-        class Odd(Mapping[str, int]):
-            def __getitem__(self, key: str) -> int:
-                return 5
-
-            def __iter__(self) -> Iterator[str]:
-                return iter(["a"])
-
-            def __len__(self) -> int:
-                return 1
-
-        assert stored(Broken(Odd())) == {"a": 5}
-
-    def test_with_export_alone_the_constructor_takes_it(self) -> None:
-        assert travelled(OnlyExports(5)).hidden == 5
 
     @pytest.mark.parametrize(
         ("answer", "error", "words"),
@@ -586,13 +489,6 @@ class TestExportAndImport:
             Broken(answer).as_job_of(recruiter)
 
         assert recruiter.store.scheduled.collection.count_documents({}) == 0
-
-    def test_what_the_export_raised_is_not_lost(self) -> None:
-        error = OSError("disk full")
-        with pytest.raises(InvalidJob) as refused:
-            stored(Broken(error))
-
-        assert refused.value.__cause__ is error
 
     def test_what_import_raises_is_a_failure_of_the_job(self, bench: Bench) -> None:
         job = ended(bench.of_job(a_job(task="Broken", args={"missing": "its tail"})))
@@ -629,19 +525,6 @@ class Once(Workable, at_most_once=True):
         pass
 
 
-def tagged(tags: Any) -> Workable:
-    class Tagged(Workable):
-        def tagged_as(self) -> Iterable[str]:
-            if isinstance(tags, BaseException):
-                raise tags
-            return tags  # type: ignore[no-any-return]
-
-        def execute(self) -> None:
-            pass
-
-    return Tagged()
-
-
 class TestTheClassLine:
     def test_it_is_used_when_the_job_says_nothing(self, recruiter: Recruiter) -> None:
         job = Http().as_job_of(recruiter).build()
@@ -662,65 +545,6 @@ class TestTheClassLine:
 
         assert job.tags == ("slow", "net", "own", "job", "last")
 
-    def test_they_are_found_by_them(self, recruiter: Recruiter) -> None:
-        handle = Http().as_job_of(recruiter).tagged_as("job").in_background().execute()
-
-        found = recruiter.find(handle.id)
-        assert isinstance(found, Job)
-        assert found.tags == ("slow", "net", "own", "job")
-        assert recruiter.store.scheduled.collection.count_documents({"tags": "own"}) == 1
-
-    @pytest.mark.usefixtures("forgotten")
-    @pytest.mark.parametrize(
-        ("tags", "words"),
-        [
-            (OSError("no disk"), r"tagged_as\(\) raised OSError: no disk"),
-            (None, "tags are a list of texts, not None"),
-            ("one", r"list of texts, as in \['one'\]"),
-            ([5], "a tag must be a text, not 5"),
-            ([""], "a tag must be a text"),
-        ],
-        ids=str,
-    )
-    def test_tags_that_are_none_are_refused_at_the_call(self, recruiter: Recruiter, tags: Any, words: str) -> None:
-        with pytest.raises(InvalidJob, match=words):
-            tagged(tags).as_job_of(recruiter)
-
-    @pytest.mark.usefixtures("forgotten")
-    @pytest.mark.parametrize(
-        ("keywords", "error"),
-        [
-            ({"group": "two words"}, InvalidName),
-            ({"name": "a/b"}, InvalidName),
-            ({"aliases": ["a/b"]}, InvalidName),
-            ({"priority": float("nan")}, InvalidJob),
-            ({"tags": "one"}, InvalidName),
-            ({"retry": RetryManyTimes}, InvalidJob),
-            ({"only": ValueError}, InvalidJob),
-            ({"timeout": 0}, InvalidDuration),
-            ({"timeout": "soon"}, InvalidDuration),
-            ({"colour": "red"}, TypeError),
-        ],
-        ids=str,
-    )
-    def test_nonsense_is_refused_when_the_class_is_defined(
-        self, keywords: dict[str, Any], error: type[BaseException]
-    ) -> None:
-        with pytest.raises(error):
-            type("Nonsense", (Workable,), {}, **keywords)
-
-    @pytest.mark.usefixtures("forgotten")
-    def test_only_may_be_any_iterable(self) -> None:
-        """Lost, it would mean: retry on everything."""
-        defined: Any = type("Iterating", (Workable,), {}, retry=RetryForever(1), only=iter([OSError]))
-
-        assert defined.task_options.only == (OSError,)
-
-    def test_so_it_may_for_a_job(self, recruiter: Recruiter) -> None:
-        job = Bare().as_job_of(recruiter).retry_with_policy(RetryForever(1), only=iter([OSError])).build()
-
-        assert job.retry_policy == recruiter.policies.dump(RetryForever(1), only=[OSError])
-
 
 class TestDefaultsOfATask:
     def test_they_are_used_and_overridden_likewise(self, recruiter: Recruiter) -> None:
@@ -738,24 +562,6 @@ class TestDefaultsOfATask:
         job = other.retry_with_policy(RetryForever(1)).at_most_once().build()
         assert (job.group, job.priority, job.tags, job.timeout) == ("x", 0, ("a", "b"), 5.0)
         assert (job.retry_policy, job.at_most_once) == (recruiter.policies.dump(RetryForever(1)), True)
-
-    @pytest.mark.parametrize(
-        "keywords",
-        [
-            {"group": "two words"},
-            {"retry": "often"},
-            {"timeout": 0},
-            {"tags": "one"},
-            {"only": OSError},
-            pytest.param(
-                {"aliases": "old"},
-            ),
-        ],
-        ids=str,
-    )
-    def test_nonsense_is_refused_when_the_task_is_defined(self, bench: Bench, keywords: dict[str, Any]) -> None:
-        with pytest.raises(InvalidJob):
-            bench.recruiter.task(**keywords)(lambda: None)
 
 
 # -- methods ---------------------------------------------------------------------------------------------------------
@@ -879,9 +685,6 @@ class TestMethods:
         with pytest.raises(InvalidArguments, match=f"has no method '{method}'"):
             ModelRobot().as_job_of(recruiter).with_method(method)
 
-    def test_but_not_one_that_its_author_wrote(self, recruiter: Recruiter) -> None:
-        assert ModelRobot().as_job_of(recruiter).copy().result(timeout=20) == "copy of R2"
-
     @pytest.mark.parametrize("method", ["missing", "export", "constant", "_private", "__init__", "Arm", "static"])
     def test_others_are_refused_when_the_job_runs_whoever_stored_it(self, bench: Bench, method: str) -> None:
         job = ended(bench.of_job(a_job(task="Robot", args={}, method=method)))
@@ -904,16 +707,6 @@ class TestMethods:
         assert job.execute().result(timeout=20) == f"my {method}"
         assert job.build().method == method
 
-    def test_looking_for_something_private_is_a_plain_attribute_error(self, recruiter: Recruiter) -> None:
-        job = Robot().as_job_of(recruiter)
-
-        assert not hasattr(job, "_repr_html_")
-        assert not hasattr(job, "__deepcopy__")
-
-    def test_a_function_has_none(self, bench: Bench) -> None:
-        with pytest.raises(InvalidArguments, match="is a function and has no method 'fly'"):
-            bench.recruiter.task(name="plain")(lambda: None)._definition.check_method("fly")
-
 
 # -- names -----------------------------------------------------------------------------------------------------------
 
@@ -926,64 +719,11 @@ class TestNames:
 
         assert results == [4, 4, 4]
 
-    def test_so_does_one_of_a_workable(self, bench: Bench) -> None:
-        for name in ("http.request", "HttpOfOld", "http"):
-            assert ended(bench.of_job(a_job(task=name, args={"url": "y"})))["result"] == "y"
-
-    def test_workers_know_old_names(self, bench: Bench) -> None:
-        bench.recruiter.task(name="new", aliases=["old"])(lambda: None)
-
-        assert {"new", "old", "http.request", "HttpOfOld", "http"} <= bench.recruiter.registry.names()
-
     def test_a_new_job_gets_the_new_name(self, recruiter: Recruiter) -> None:
         recruiter.task(name="new", aliases=["old"])(lambda a: a)
 
         assert recruiter.job("old", {"a": 1}).build().task == "new"
         assert recruiter.job("http", {"url": "y"}).build().task == "http.request"
-
-    def test_two_tasks_cannot_share_one(self, bench: Bench) -> None:
-        task = bench.recruiter.task
-        task(name="first", aliases=["old"])(lambda: 1)
-
-        for name, aliases in (("old", []), ("second", ["first"]), ("third", ["old"])):
-            with pytest.raises(TaskExists, match="already"):
-                task(name=name, aliases=aliases)(Bench.run)
-        assert not {"second", "third"} & bench.recruiter.registry.names(), "nothing of a refused one is left"
-
-    @pytest.mark.usefixtures("forgotten")
-    def test_nor_can_two_workables(self) -> None:
-        for keywords in ({"name": "Robot"}, {"aliases": ["Robot"]}, {"name": "http"}, {"aliases": ["http.request"]}):
-            with pytest.raises(TaskExists, match=r"already; give .*Another another name="):
-                type("Another", (Workable,), {}, **keywords)
-
-        assert (WORKABLES["Robot"], WORKABLES["http"]) == (Robot, Http)
-
-    @pytest.mark.usefixtures("forgotten")
-    def test_nothing_of_a_refused_one_is_left(self) -> None:
-        with pytest.raises(TaskExists):
-            type("Refused", (Workable,), {}, aliases=["Robot"])
-
-        assert "Refused" not in WORKABLES
-
-    def test_the_same_class_may_be_loaded_twice(self, modules: Modules) -> None:
-        """As a script and as a module, or by a reload: the later one is used."""
-        code = "from recruiter import Workable\nclass Reloaded(Workable): pass"
-        modules.load("shop", code, name="shop_as_main")
-        again = modules.load("shop", code)
-
-        assert WORKABLES["Reloaded"] is again.Reloaded
-
-    def test_classes_of_one_name_in_two_modules_are_two(self, modules: Modules) -> None:
-        """Or the jobs of one would silently run the other."""
-        code = "from recruiter import Workable\nclass Import(Workable): pass"
-        modules.load("orders", code)
-
-        with pytest.raises(TaskExists):
-            modules.load("customers", code)
-
-    def test_a_task_cannot_take_the_name_of_a_workable(self, bench: Bench) -> None:
-        with pytest.raises(TaskExists):
-            bench.recruiter.task(name="Robot")(lambda name: f"not {name}")
 
 
 class Pinged(Workable):

@@ -10,9 +10,9 @@ from pymongo.errors import AutoReconnect, ConfigurationError
 
 from recruiter.events import Event, Events
 from recruiter.steps.settle import settle
-from recruiter.store.codec import job_document
 from recruiter.store.connection import drop_connections
 from recruiter.store.database import Store
+from recruiter.store.in_session import Creation, in_own_transaction
 from tests.conftest import eventually
 from tests.prepared import connected
 from tests.samples import a_job, document, done, hold, insert, places, to_retry
@@ -67,9 +67,9 @@ def test_outcomes_survive_a_connection_without_sessions(store: Store) -> None:
 def test_every_transaction_survives_it(store: Store) -> None:
     """A job made once ever, and one that never waited."""
     job, other = a_job(), a_job()
-    store.scheduled.lanes()
+    store.due_jobs.lanes()
     assert forget_sessions(store)
-    assert store.transactions.create(job_document(job), once_ever=True)
+    assert in_own_transaction(store, lambda here: here.create([Creation(job)])) == [(job.id, True)]
 
     assert forget_sessions(store)
     store.transactions.archive_new(other.id, done(other))
@@ -78,12 +78,12 @@ def test_every_transaction_survives_it(store: Store) -> None:
 
 
 def test_dropped_connections_are_replaced(store: Store) -> None:
-    store.scheduled.lanes()
+    store.due_jobs.lanes()
     pools = [server.pool for server in store.client._topology._servers.values()]
     before = [connection for pool in pools for connection in pool.conns]
 
     drop_connections(store.client)
-    store.scheduled.lanes()
+    store.due_jobs.lanes()
 
     after = [connection for pool in pools for connection in pool.conns]
     assert after

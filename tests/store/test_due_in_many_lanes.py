@@ -10,7 +10,7 @@ import pytest
 from bson import ObjectId
 
 from recruiter.domain.job import Job, JobId
-from recruiter.store.collections import scheduled
+from recruiter.store.collections import due_jobs
 from recruiter.store.database import Store
 from tests.samples import NOW, a_job, insert
 
@@ -34,8 +34,8 @@ def _rank(job: Job) -> tuple[float, float]:
 
 @pytest.mark.parametrize("seed", range(25))
 def test_it_is_what_sorting_all_of_them_gives(store: Store, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setattr(scheduled, "LANES_A_QUERY", PART)
-    monkeypatch.setattr(scheduled, "_SPARE_A_QUERY", 1)
+    monkeypatch.setattr(due_jobs, "MAX_LANES_PER_QUERY", PART)
+    monkeypatch.setattr(due_jobs, "_SPARE_JOBS_PER_QUERY", 1)
     chance = random.Random(seed)
     jobs = {job.id: job for job in _jobs(chance)}
     insert(store, *jobs.values())
@@ -46,7 +46,7 @@ def test_it_is_what_sorting_all_of_them_gives(store: Store, monkeypatch: pytest.
     for held in (set[JobId](), set(some), {job.id for job in in_order[: len(in_order) // 2]}):
         free = [job for job in in_order if job.id not in held]
         for limit in (1, 7, 40, 500):
-            found = store.scheduled.due(lanes, NOW, limit, held)
+            found = store.due_jobs.due(lanes, NOW, limit, held)
 
             assert [_rank(jobs[id]) for id in found] == [_rank(job) for job in free[:limit]]
             assert len(set(found)) == len(found)
@@ -56,7 +56,7 @@ def test_it_is_what_sorting_all_of_them_gives(store: Store, monkeypatch: pytest.
 
 def test_jobs_that_cannot_be_read_hide_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a lane that begins with documents whose `_id` is no id, then the jobs behind them are found."""
-    monkeypatch.setattr(scheduled, "LANES_A_QUERY", PART)
+    monkeypatch.setattr(due_jobs, "MAX_LANES_PER_QUERY", PART)
     early = NOW - timedelta(hours=1)
     insert(store, *(a_job(group=f"g{number}", scheduled_at=early) for number in range(30)))
     for document in list(store.scheduled.collection.find()):
@@ -64,7 +64,7 @@ def test_jobs_that_cannot_be_read_hide_nothing(store: Store, monkeypatch: pytest
         store.scheduled.collection.insert_one(spoilt, bypass_document_validation=True)
     good = insert(store, *(a_job(group=f"g{number}") for number in range(LANES)))
 
-    found = store.scheduled.due([f"g{number}/add" for number in range(LANES)], NOW, 100, set())
+    found = store.due_jobs.due([f"g{number}/add" for number in range(LANES)], NOW, 100, set())
 
     assert len(found) == 2 * LANES
     assert set(good) <= set(found)

@@ -40,17 +40,6 @@ class TestHandingBack:
 
         assert store.transactions.hand_back("w1", [second]).assigned == []
 
-    def test_an_at_most_once_job_goes_back_and_may_start_elsewhere(self, store: Store) -> None:
-        """What stays is that it was about to begin: no hand-back removes that."""
-        job = a_job(at_most_once=True)
-        hold(store, job)
-        store.transactions.mark_started("w1", [job.id], NOW)
-
-        store.transactions.settle("w1", OutcomeBatch.of([(job.id, outcomes.not_started(job_document(job)))]), {})
-
-        assert document(store, job.id) == job_document(job) | {"begun_at": NOW}
-        assert held_by(store) == []
-
 
 class TestSettling:
     @pytest.mark.parametrize("outcome", [done, to_retry])
@@ -64,16 +53,6 @@ class TestSettling:
 
         assert places(store, [mine.id, lost.id]) == {mine.id: "archived", lost.id: "scheduled"}
         assert document(store, lost.id) == job_document(lost)
-
-    def test_settling_again_after_an_unknown_outcome_writes_nothing(self, store: Store) -> None:
-        job = a_job()
-        hold(store, job)
-        batch = OutcomeBatch({job.id: done(job)})
-        store.transactions.settle("w1", batch, {})
-
-        assert store.transactions.settle("w1", batch, {}).assigned == []
-
-        assert places(store, [job.id]) == {job.id: "archived"}
 
 
 class TestMarking:
@@ -160,4 +139,4 @@ def test_a_job_that_was_settled_meanwhile_is_not_noted_for_a_new_limit(store: St
     store.roster.meter("w1", [(held.id, held.lane), (settled.id, settled.lane)], 1)
 
     (worker,) = store.roster.read()
-    assert [job for job, _ in worker.metered] == [held.id]
+    assert [job for job, _ in worker.limited] == [held.id]

@@ -99,9 +99,9 @@ def _uses_an_index(explained: Command) -> None:
 
 def test_the_lanes_are_found_by_one_seek_each(full: Store, plan: Plan) -> None:
     """Given thousands of jobs, when the leader asks which lanes there are, then it jumps from lane to lane."""
-    lanes = full.scheduled.lanes()
+    lanes = full.due_jobs.lanes()
 
-    (explained,) = plan(full.scheduled.lanes, "aggregate")
+    (explained,) = plan(full.due_jobs.lanes, "aggregate")
 
     assert stage_names(explained) >= {"DISTINCT_SCAN"}
     _uses_an_index(explained)
@@ -114,9 +114,9 @@ def test_the_lanes_are_found_by_one_seek_each(full: Store, plan: Plan) -> None:
 @pytest.mark.parametrize("limit", [1, 50, 400])
 def test_due_reads_what_it_returns(full: Store, plan: Plan, limit: int) -> None:
     """Given 5,000 postponed jobs and 5,000 of another lane, when due jobs are read, then only these are."""
-    found = full.scheduled.due(LANES, NOW, limit, set())
+    found = full.due_jobs.due(LANES, NOW, limit, set())
 
-    (explained,) = plan(lambda: full.scheduled.due(LANES, NOW, limit, set()), "find")
+    (explained,) = plan(lambda: full.due_jobs.due(LANES, NOW, limit, set()), "find")
 
     _uses_an_index(explained)
     keys, documents, returned = statistics(explained)
@@ -127,7 +127,7 @@ def test_due_reads_what_it_returns(full: Store, plan: Plan, limit: int) -> None:
 
 
 def test_due_is_ordered_by_priority_then_time(full: Store) -> None:
-    found = full.scheduled.due(LANES, NOW, 700, set())
+    found = full.due_jobs.due(LANES, NOW, 700, set())
 
     jobs = {d["_id"]: d for d in full.scheduled.collection.find({"_id": {"$in": list(found)}})}
     order = [(-jobs[id]["priority"], jobs[id]["scheduled_at"]) for id in found]
@@ -139,7 +139,7 @@ def test_due_when_everything_is_postponed(full: Store, plan: Plan) -> None:
     """Given nothing due yet, when the leader looks, then postponed jobs are jumped over, not read."""
     long_ago = NOW - timedelta(days=1)
 
-    (explained,) = plan(lambda: full.scheduled.due(LANES, long_ago, 50, set()), "find")
+    (explained,) = plan(lambda: full.due_jobs.due(LANES, long_ago, 50, set()), "find")
 
     keys, documents, returned = statistics(explained)
     assert (documents, returned) == (0, 0)
@@ -147,9 +147,9 @@ def test_due_when_everything_is_postponed(full: Store, plan: Plan) -> None:
 
 
 def test_due_passes_held_jobs_in_the_index(full: Store, plan: Plan) -> None:
-    held = set(full.scheduled.due(LANES, NOW, 300, set()))
+    held = set(full.due_jobs.due(LANES, NOW, 300, set()))
 
-    (explained,) = plan(lambda: full.scheduled.due(LANES, NOW, 50, held), "find")
+    (explained,) = plan(lambda: full.due_jobs.due(LANES, NOW, 50, held), "find")
 
     _uses_an_index(explained)
     keys, documents, returned = statistics(explained)
@@ -162,7 +162,7 @@ def test_more_than_a_hundred_lanes_are_still_merged_not_sorted(full: Store, plan
     """Given 150 lanes, when due jobs of all are read, then each query merges sorted scans and reads little."""
     limit = 50
 
-    plans = plan(lambda: full.scheduled.due(MANY_LANES, NOW, limit, set()), "find")
+    plans = plan(lambda: full.due_jobs.due(MANY_LANES, NOW, limit, set()), "find")
 
     assert len(plans) == 2
     for explained in plans:
@@ -171,7 +171,7 @@ def test_more_than_a_hundred_lanes_are_still_merged_not_sorted(full: Store, plan
         keys, documents, _ = statistics(explained)
         assert keys <= limit + 3 * 100
         assert documents <= limit
-    found = full.scheduled.due(MANY_LANES, NOW, limit, set())
+    found = full.due_jobs.due(MANY_LANES, NOW, limit, set())
     priorities = [document["priority"] for document in full.scheduled.collection.find({"_id": {"$in": list(found)}})]
     assert sorted(priorities) == [10] * limit
     assert len(set(found)) == limit
@@ -180,15 +180,15 @@ def test_more_than_a_hundred_lanes_are_still_merged_not_sorted(full: Store, plan
 def test_the_next_of_each_lane_reads_what_it_returns(full: Store, plan: Plan) -> None:
     """Given a pile in one lane, when a few of each lane are asked for, then the pile hides nobody and is not read."""
     lanes = {"paused/add": 3, **dict.fromkeys(LANES, 2), **dict.fromkeys(MANY_LANES, 1)}
-    held = set(full.scheduled.due(LANES, NOW, 5, set()))
+    held = set(full.due_jobs.due(LANES, NOW, 5, set()))
 
-    found = full.scheduled.candidates_of_each(lanes, NOW, held)
+    found = full.due_jobs.candidates_of_each(lanes, NOW, held)
 
     assert Counter(str(candidate.lane) for candidate in found) == lanes
     assert held.isdisjoint(candidate.id for candidate in found)
-    heads = [full.scheduled.due([lane], NOW, count, held) for lane, count in lanes.items()]
+    heads = [full.due_jobs.due([lane], NOW, count, held) for lane, count in lanes.items()]
     assert {candidate.id for candidate in found} == {id for ids in heads for id in ids}
-    plans = plan(lambda: full.scheduled.candidates_of_each(lanes, NOW, held), "aggregate")
+    plans = plan(lambda: full.due_jobs.candidates_of_each(lanes, NOW, held), "aggregate")
     for explained in plans:
         _uses_an_index(explained)
     each = [found["executionStats"] for found in _cursors(plans)]
@@ -209,9 +209,9 @@ def _cursors(explained: Any) -> Iterator[Command]:
 
 
 def test_the_next_due_time_reads_one_key(full: Store, plan: Plan) -> None:
-    assert full.scheduled.next_due(NOW) == NOW + HOUR
+    assert full.due_jobs.next_due(NOW) == NOW + HOUR
 
-    (explained,) = plan(lambda: full.scheduled.next_due(NOW), "find")
+    (explained,) = plan(lambda: full.due_jobs.next_due(NOW), "find")
 
     _uses_an_index(explained)
     keys, documents, _ = statistics(explained)
@@ -236,7 +236,7 @@ def test_flagged_jobs_are_found_by_their_lane(full: Store, plan: Plan) -> None:
 
 
 def test_fetching_and_raising_flags_go_by_id(full: Store, plan: Plan) -> None:
-    ids = full.scheduled.due(LANES, NOW, 30, set())
+    ids = full.due_jobs.due(LANES, NOW, 30, set())
 
     (fetched,) = plan(lambda: full.scheduled.fetch(ids), "find")
     flagged, inboxed = plan(lambda: full.scheduled.flag_cancelled(ObjectId(), NOW, None, None), "update")
@@ -302,7 +302,7 @@ def test_moving_jobs_goes_by_id(full: Store, plan: Plan) -> None:
 def test_tags_and_urns_are_found_by_an_index(full: Store, collection: str, query: dict[str, str]) -> None:
     jobs = [a_job(group="mail", tags=(f"user:{n}", "all"), urn=f"report:{n}") for n in range(20)]
     insert(full, *jobs)
-    full.archived.collection.insert_many([decode(done(job)) for job in jobs])
+    full.archived.collection.insert_many([decode(done(job).document) for job in jobs])
 
     (explained,) = explain(full, {"find": full.name_of(collection), "filter": query})
 
@@ -338,7 +338,7 @@ def test_a_plan_that_scans_or_sorts_would_be_noticed(full: Store) -> None:
 
 
 def test_the_sample_has_every_kind_of_job(full: Store) -> None:
-    lanes = {lane: jobs for lane, jobs, _ in full.scheduled.waiting_by_lane(NOW)}
+    lanes = {lane: jobs for lane, jobs, _ in full.due_jobs.waiting_by_lane(NOW)}
     expected = dict.fromkeys(MANY_LANES, IN_MANY) | {"paused/add": EXCLUDED}
     assert {lane: lanes[lane] for lane in expected} == expected
     assert sum(lanes[lane] for lane in islice(LANES, 3)) > POSTPONED

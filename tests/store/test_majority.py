@@ -9,10 +9,10 @@ import psutil
 import pytest
 from pymongo import WriteConcern
 
-from recruiter.embedded import EmbeddedReplicaSet
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from tests.conftest import eventually
+from tests.replica_set import EmbeddedReplicaSet
 from tests.samples import on_the_roster
 
 

@@ -64,7 +64,7 @@ class TestPrepare:
                 "recruiter.processes",
             }
             assert insert(store, a_job("x")) == ["x"]
-            assert store.scheduled.due(["generic/add"], NOW, 1, set()) == ["x"]
+            assert store.due_jobs.due(["generic/add"], NOW, 1, set()) == ["x"]
             store.client.drop_database(fresh.database)
 
     def test_a_validator_that_was_taken_away_comes_back(self, store: Store) -> None:
@@ -124,14 +124,14 @@ class TestValidators:
         with pytest.raises(WriteError):
             store.scheduled.collection.insert_one(FULL | change)
 
-        assert store.scheduled.lanes() == []
+        assert store.due_jobs.lanes() == []
 
     def test_a_date_python_does_not_know_does_not_break_the_leader(self, store: Store) -> None:
         """Given a job far beyond the year 9999, when the leader asks for the next one, then it hears of a moment."""
         with suppress(WriteError):
             store.scheduled.collection.insert_one(FULL | {"scheduled_at": DatetimeMS(2**55)})
 
-        upcoming = store.scheduled.next_due(NOW)
+        upcoming = store.due_jobs.next_due(NOW)
 
         assert upcoming is None or isinstance(upcoming, datetime)
 

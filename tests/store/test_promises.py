@@ -31,7 +31,7 @@ class TestDurability:
     @pytest.fixture
     def careless(self, target: str, store: Store) -> Iterator[tuple[Store, Recorder]]:
         """A store whose URI asks for everything that loses jobs."""
-        assert store.scheduled.lanes() == []
+        assert store.due_jobs.lanes() == []
         recorder = Recorder()
         options = "w=1&journal=false&readPreference=secondaryPreferred&retryWrites=false&readConcernLevel=available"
         careless = recorded(f"{target}&{options}", recorder)
@@ -53,13 +53,13 @@ class TestDurability:
         beat(store, "w1", running(held.id))
         store.roster.read()
         store.roster.held()
-        store.scheduled.lanes()
-        store.scheduled.due(["generic/add"], NOW, 10, set())
-        store.scheduled.next_due(NOW)
+        store.due_jobs.lanes()
+        store.due_jobs.due(["generic/add"], NOW, 10, set())
+        store.due_jobs.next_due(NOW)
         store.scheduled.fetch([ended.id])
         store.transactions.mark_started("w1", [ended.id], NOW)
         store.scheduled.flag_cancelled(held.id, NOW, None, None)
-        store.scheduled.waiting_by_lane(NOW)
+        store.due_jobs.waiting_by_lane(NOW)
         store.transactions.settle("w1", OutcomeBatch({ended.id: done(ended)}, [to_retry(again)]), {})
         store.transactions.archive_unheld(OutcomeBatch({again.id: done(again)}), 1, "me")
         (seen,) = store.roster.read()

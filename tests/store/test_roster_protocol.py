@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from recruiter.domain.planning.assign import Registration
+from recruiter.domain.planning.workers import RosterWorker
 from recruiter.errors import Superseded
 from recruiter.store.database import Store
 from recruiter.store.roster_fields import Holding
-from tests.samples import NOW, a_job, beat, facts_of_a_worker, insert, on_the_roster
+from tests.samples import a_job, beat, facts_of_a_worker, insert, on_the_roster
 
 
 def held_by(store: Store, worker: str) -> list[object]:
@@ -35,7 +35,7 @@ class TestJoining:
 
         assert store.roster.become_ready("w1", term=4)
 
-        expected = Registration(
+        expected = RosterWorker(
             "w1", frozenset({"mail"}), frozenset({"add", "sub"}), 3, 9, holds=0, beats=1, host="here"
         )
         assert [replace(worker, seen_at=None) for worker in store.roster.read()] == [expected]
@@ -68,13 +68,6 @@ class TestJoining:
         assert [worker.ready for worker in store.roster.read()] == [True]
         assert held_by(store, "w1") == ["a"]
         assert store.roster.highest_term() == 5
-
-    def test_the_term_a_worker_reads_is_the_lease_s(self, store: Store) -> None:
-        assert store.leases.term() == 0
-        first = store.leases.acquire(None, "one", {})
-        assert first is not None
-        store.leases.acquire(first, "two", {})
-        assert store.leases.term() == 2
 
 
 class TestAssigning:
@@ -179,17 +172,6 @@ class TestHolding:
         store.roster.leave("w1")
 
         assert store.roster.held() == {"c"}
-
-    def test_people_see_who_is_there(self, store: Store) -> None:
-        on_the_roster(store, "w2", host="north", pid=12)
-        on_the_roster(store, "w1", host="south", pid=34)
-        beat(store, "w2", {"running": [{"job": "a", "task": "add", "since": NOW}]})
-
-        entries = store.roster.entries()
-
-        assert [(entry.id, entry.host, entry.pid) for entry in entries] == [("w1", "south", 34), ("w2", "north", 12)]
-        assert entries[1].running == ({"job": "a", "task": "add", "since": NOW},)
-        assert entries[0].joined_at == NOW
 
 
 class TestLease:

@@ -17,7 +17,6 @@ from recruiter.steps.cancel import cancel_some
 from recruiter.steps.clean import remove_some
 from recruiter.steps.recover import recover_some
 from recruiter.store.database import Store
-from recruiter.views.search import ID, SHORT, count, search
 from tests.commands import Recorder, explain, recorded, stage_names, statistics
 from tests.crowd import EACH_WORD, fill
 from tests.samples import NOW
@@ -71,18 +70,17 @@ def test_every_filter_is_answered_by_indexes(
 ) -> None:
     """Given any filter, when it is listed over several pages and counted, then each query goes along an index."""
     if small:
-        monkeypatch.setattr("recruiter.views.search.FIRST_WINDOW", 5)
-        monkeypatch.setattr("recruiter.views.search.WINDOW", 20)
+        monkeypatch.setattr("recruiter.store.search.search.WINDOW", 20)
         monkeypatch.setattr("recruiter.store.search.waiting.MOST_LANES", 2)
     filter = JobFilter(**words)
     with recorder.only_these():
         after = None
         for _ in range(3):
-            page = search(crowd, filter, NOW, SHORT, limit=11, after=after)
+            page = crowd.search.jobs(filter, NOW, limit=11, after=after)
             after = page.next
             if after is None:
                 break
-        count(crowd, filter, NOW, 1_000)
+        crowd.search.count(filter, NOW, 1_000)
         plans = looked_up(crowd, recorder, *_READS, run=False)
 
     for command, plan in plans:
@@ -98,7 +96,7 @@ def test_the_values_there_are_cost_a_seek_each(crowd: Store, recorder: Recorder,
     """Given hundreds of jobs, when it is asked which lanes, groups, tasks or errors there are, then keys are jumped
     over."""
     with recorder.only_these():
-        search(crowd, JobFilter(**words), NOW, SHORT, limit=1_000)
+        crowd.search.jobs(JobFilter(**words), NOW, limit=1_000)
         plans = looked_up(crowd, recorder, "aggregate", "distinct")
 
     for command, plan in plans:
@@ -109,9 +107,9 @@ def test_the_values_there_are_cost_a_seek_each(crowd: Store, recorder: Recorder,
 @pytest.mark.parametrize("words", [{}, {"state": "succeeded"}, {"group": "mail"}, {"owner": "ada"}], ids=str)
 def test_a_page_reads_little_more_than_it_shows(crowd: Store, recorder: Recorder, words: dict[str, Any]) -> None:
     filter = JobFilter(**{"state": ["succeeded", "failed", "cancelled", "lost"], **words})
-    after = search(crowd, filter, NOW, ID, limit=10).next
+    after = crowd.search.ids(filter, NOW, limit=10).next
     with recorder.only_these():
-        search(crowd, filter, NOW, ID, limit=5, after=after)
+        crowd.search.ids(filter, NOW, limit=5, after=after)
         plans = looked_up(crowd, recorder, "find")
 
     for command, plan in plans:
@@ -122,8 +120,8 @@ def test_a_page_reads_little_more_than_it_shows(crowd: Store, recorder: Recorder
 
 def test_acting_on_many_goes_by_id(crowd: Store, recorder: Recorder) -> None:
     waiting, ended = JobFilter(task="send", state="waiting"), JobFilter(task="send", state="failed")
-    some = search(crowd, waiting, NOW, ID, limit=20).jobs
-    old = search(crowd, ended, NOW, ID, limit=5).jobs
+    some = crowd.search.ids(waiting, NOW, limit=20).jobs
+    old = crowd.search.ids(ended, NOW, limit=5).jobs
 
     with recorder.only_these():
         cancel_some(crowd, waiting, some, NOW, None, None)

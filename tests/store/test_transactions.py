@@ -9,10 +9,10 @@ from datetime import timedelta
 import pytest
 
 from recruiter.domain.job import JobId
-from recruiter.errors import StoreError, Superseded
+from recruiter.errors import DocumentRefused, StoreError, Superseded
 from recruiter.store.codec import Document, encode, job_document
 from recruiter.store.database import Store
-from recruiter.store.outcomes import OutcomeBatch, Rescheduled
+from recruiter.store.outcomes import OutcomeBatch, rescheduled
 from recruiter.store.roster_fields import Holding, LastEntry
 from tests.samples import (
     NOW,
@@ -75,7 +75,9 @@ class TestSettle:
         """Given an archive document that the validator refuses, when settled, then the other one stays held too."""
         good, bad = a_job(), a_job()
         ids = hold(store, good, bad)
-        batch = OutcomeBatch({good.id: done(good), bad.id: encode({"_id": bad.id, "done": "maybe"})})
+        batch = OutcomeBatch(
+            {good.id: done(good), bad.id: done(bad)._replace(document=encode({"_id": bad.id, "done": "maybe"}))}
+        )
 
         with pytest.raises(StoreError):
             store.transactions.settle("w1", batch, {})
@@ -108,7 +110,7 @@ class TestSettle:
         hold(store, job)
         marked_as_started(store, "w1", job.id)
 
-        again = Rescheduled(job.id, 0, {"attempts": 1}, unset=("started_by", "started_at"))
+        again = rescheduled(job.id, 0, {"attempts": 1}, unset=("started_by", "started_at"))
         store.transactions.settle("w1", OutcomeBatch(reschedule=[again]), {})
 
         assert {"started_by", "started_at"}.isdisjoint(document(store, job.id))
@@ -118,7 +120,7 @@ class TestSettle:
         hold(store, job)
         store.scheduled.flag_cancelled(job.id, NOW, None, None)
 
-        again = Rescheduled(job.id, 0, {"attempts": 1, "group": "night", "lane": "night/add"})
+        again = rescheduled(job.id, 0, {"attempts": 1, "group": "night", "lane": "night/add"})
         store.transactions.settle("w1", OutcomeBatch(reschedule=[again]), {})
 
         assert document(store, job.id)["lane"] == "/cancelled"
@@ -129,7 +131,7 @@ class TestSettle:
         job = a_job(attempts=1)
         hold(store, job)
 
-        late = Rescheduled(job.id, 0, {"attempts": 1, "scheduled_at": NOW.replace(year=2040)})
+        late = rescheduled(job.id, 0, {"attempts": 1, "scheduled_at": NOW.replace(year=2040)})
         store.transactions.settle("w1", OutcomeBatch(reschedule=[late]), {})
 
         assert document(store, job.id)["scheduled_at"] != NOW.replace(year=2040)
@@ -203,9 +205,10 @@ class TestRetire:
     def test_if_its_jobs_cannot_be_moved_it_stays(self, store: Store) -> None:
         (job,) = hold(store, a_job())
         (seen,) = store.roster.read()
+        refused = done(a_job())._replace(document=encode({"_id": job}))
 
         with pytest.raises(StoreError):
-            store.transactions.retire("w1", seen.beats, lambda _, __: OutcomeBatch({job: encode({"_id": job})}))
+            store.transactions.retire("w1", seen.beats, lambda _, __: OutcomeBatch({job: refused}))
 
         assert store.roster.held() == {job}
 
@@ -216,3 +219,20 @@ class TestRetire:
         answers = [store.transactions.retire("w1", seen.beats, nothing_happens) for _ in range(2)]
 
         assert [answer is None for answer in answers] == [False, True]
+
+
+def test_a_lease_that_cannot_be_written_says_nothing_about_the_document_that_is_set_aside(store: Store) -> None:
+    """Given a lease that MongoDB refuses to write, then the document is not blamed: it stays where it is."""
+    lease = store.leases.acquire(None, "me", {})
+    assert lease is not None
+    store.scheduled.collection.insert_one({"_id": "odd"}, bypass_document_validation=True)
+    store.database.command("collMod", store.name_of("leases"), validator={"never": True}, validationLevel="strict")
+
+    try:
+        with pytest.raises(StoreError, match="the lease") as raised:
+            store.transactions.set_aside({"_id": "record"}, {"_id": "odd"}, lease.term, "me")
+    finally:
+        store.prepare()  # other tests use this database
+
+    assert not isinstance(raised.value, DocumentRefused)
+    assert places(store, ["odd"]) == {"odd": "scheduled"}

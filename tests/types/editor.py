@@ -92,6 +92,55 @@ Resize("7").as_job_of(recruiter)  # E: arg-type
 Resize(7, 5).as_job_of(recruiter).schedule_in(timedelta=5)  # E: call-arg
 
 
+class Fetch(Workable):
+    async def execute(self) -> bytes:
+        return b""
+
+
+class Server(Workable):
+    def ping(self) -> float:
+        return 0.1
+
+
+# a workable's job has the result of `execute`, and its methods take no arguments
+resized: str = Resize(7).as_job_of(recruiter).in_background().execute().result()
+wrong_resized: int = Resize(7).as_job_of(recruiter).execute().result()  # E: assignment
+fetched: bytes = Fetch().as_job_of(recruiter).in_group("web").execute(server_timeout="5s").result()
+wrong_fetched: str = Fetch().as_job_of(recruiter).execute().result()  # E: assignment
+Server().as_job_of(recruiter).ping()
+Server().as_job_of(recruiter).with_method("ping").execute()
+Server().as_job_of(recruiter).ping(host="a")  # E: call-arg
+
+# many jobs: only the form of a call is checked, because types cannot compare a tuple with parameters
+handles = add.enqueue_many([(1,), (1, 2)])
+many: int = handles[0].result()
+wrong_many: str = handles[0].result()  # E: assignment
+add.enqueue_many([1, 2])  # E: list-item
+add.enqueue_many([(1,)], grupp="sums")  # E: call-overload
+add.enqueue_many([{"a": 1}], group=5)  # E: call-overload
+
+# steps of a flow
+flow = recruiter.flow("sums")
+first = flow.add(add, 1)
+flow.add(add, first.result, b=2)
+flow.add(price, first.result)  # E: call-overload
+flow.add(add, "1")  # E: call-overload
+flow.add(add)  # E: call-overload
+flow.add(add, 1, c=2)  # E: call-arg
+flow.add(add, first.result, after=[first])
+flow.add(add, 1, after="first")  # E: call-arg
+flow.add(add.job(first.result), after=first)
+flow.add(add.job("1"), after=first)  # E: arg-type
+flow.add(add.job(1), 2)  # E: call-overload
+flow.add(Resize(7), after_any=first)
+flow.add(Resize(7), 100)  # E: call-overload
+flow.add("a.task.elsewhere", 1, width=2, after=first)
+flow.add(print, 1)  # E: call-overload
+flow.on_success(add, 1).on_failure(Resize(7)).on_end("report", "sums")
+flow.on_success(add, "1")  # E: call-overload
+flow.on_end(add.job(1), 2)  # E: call-overload
+
+
 @add.after_success
 def celebrate(result: int) -> None: ...
 

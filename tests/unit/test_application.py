@@ -58,24 +58,12 @@ def write(name: str, text: str) -> Path:
     return path
 
 
-def test_nothing_to_load() -> None:
-    application = load_application(None)
-
-    assert (application.owners, application.hooks, application.target) == ((), {}, None)
-
-
 class TestFile:
     def test_every_recruiter_in_it(self) -> None:
         application = load_application(str(write("shop_a.py", SHOP)))
 
         assert application.registry.names() >= {"sell", "buy"}
         assert [owner.target.uri for owner in application.owners] == ["mongodb://shop.example/shop"] * 2
-
-    def test_a_relative_name_and_what_stands_beside_it(self) -> None:
-        write("sub/neighbour_b.py", "price = 5\n")
-        write("sub/shop_b.py", SHOP + "\nfrom neighbour_b import price\nassert price == 5\n")
-
-        assert load_application("sub/shop_b.py").registry.find("sell") is not None
 
     def test_hooks(self) -> None:
         """Only what can be called is a hook."""
@@ -111,12 +99,6 @@ class TestFile:
 
 
 class TestModule:
-    def test_by_its_dotted_name(self) -> None:
-        write("pack_f/__init__.py", "")
-        write("pack_f/jobs.py", SHOP)
-
-        assert load_application("pack_f.jobs").registry.names() >= {"sell", "buy"}
-
     def test_one_recruiter_of_several(self) -> None:
         write("shop_g.py", SHOP)
 
@@ -126,11 +108,6 @@ class TestModule:
         assert application.registry.find("buy") is not None
         assert application.registry.find("sell") is None
         assert set(application.hooks) == {"recruiter_became_master"}
-
-    def test_one_recruiter_of_a_file(self) -> None:
-        path = write("shop_h.py", SHOP)
-
-        assert load_application(f"{path}:recruiter").target.uri == "mongodb://shop.example/shop"
 
     def test_policies_of_the_application_are_known(self) -> None:
         write(
@@ -244,12 +221,6 @@ class TestSeveralRecruiters:
         assert application.registry.own_names == {"sell"}
         assert bank not in application.owners
         assert bank.address.endswith("/bank")
-
-    def test_two_that_only_send_are_refused_too(self) -> None:
-        write("two_w.py", "from recruiter import Recruiter\na, b = Recruiter('h/a'), Recruiter('h/b')\n")
-
-        with pytest.raises(ApplicationError, match="different databases"):
-            load_application("two_w.py")
 
     def test_on_one_database_are_one_application(self) -> None:
         write(

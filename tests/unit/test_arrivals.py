@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from recruiter.domain.planning.arrivals import Arrival, Offer, Vacancies, is_free
-from recruiter.domain.planning.assign import Registration
 from recruiter.domain.planning.limits import Limit, Meter
-from recruiter.domain.planning.prefetch import seconds_until_room
+from recruiter.domain.planning.prefetch import PREFETCH_SECONDS, seconds_until_room
+from recruiter.domain.planning.workers import RosterWorker
 from tests.samples import NOW
 
 
@@ -15,9 +15,9 @@ def arrival(id: str, lane: str = "generic/add", at: int = 5) -> Arrival:
     return Arrival(id, lane, NOW, at)
 
 
-def a_worker(id: str, holds: int = 0, slots: int = 2, **more: object) -> Registration:
+def a_worker(id: str, holds: int = 0, slots: int = 2, **more: object) -> RosterWorker:
     facts: dict[str, object] = {"groups": None, "tasks": frozenset({"add"}), "prefetch": 0, "beats": 1, **more}
-    return Registration(id=id, slots=slots, holds=holds, **facts)  # type: ignore[arg-type]
+    return RosterWorker(id=id, slots=slots, holds=holds, **facts)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("floor", "new"), [(4, True), (5, False), (6, False), (0, False)])
@@ -54,7 +54,7 @@ def test_what_was_offered_before_counts() -> None:
     ],
     ids=lambda worker: worker.id,
 )
-def test_some_workers_are_offered_nothing(worker: Registration) -> None:
+def test_some_workers_are_offered_nothing(worker: RosterWorker) -> None:
     assert Vacancies([worker]).offers([arrival("a")]) is None
 
 
@@ -75,8 +75,8 @@ def test_jobs_that_must_be_counted_are_left_to_a_round(lane: str, free: bool) ->
 
 
 @pytest.mark.parametrize(
-    ("holds", "prefetch", "seconds"),
-    [(2002, 2000, 0.1), (1668, 2000, 0.05), (1335, 2000, 0.0), (1002, 2000, 0.0), (9, 0, 0.0)],
+    ("holds", "prefetch", "part"),
+    [(202, 200, 1 / 3), (168, 200, 1 / 6), (135, 200, 0.0), (302, 300, 1 / 18), (9, 0, 0.0)],
 )
-def test_a_worker_has_room_again_when_a_third_of_its_buffer_is_empty(holds: int, prefetch: int, seconds: float) -> None:
-    assert seconds_until_room(holds, 2, prefetch) == pytest.approx(seconds, abs=1e-3)
+def test_a_worker_has_room_again_when_a_third_of_its_buffer_is_empty(holds: int, prefetch: int, part: float) -> None:
+    assert seconds_until_room(holds, 2, prefetch) == pytest.approx(part * PREFETCH_SECONDS, abs=2e-3)

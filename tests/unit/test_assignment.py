@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recruiter.domain.planning.assign import Opening, Registration, openings
+from recruiter.domain.planning.workers import RosterWorker, WorkerPool, pools
 from recruiter.steps.assign import Round, lacks_takers
 from tests.samples import NOW
 
 
-def worker(id: str = "w", *, slots: int = 2, prefetch: int = 0, holds: int = 0, **facts: Any) -> Registration:
+def worker(id: str = "w", *, slots: int = 2, prefetch: int = 0, holds: int = 0, **facts: Any) -> RosterWorker:
     groups = facts.pop("groups", None)
     tasks = facts.pop("tasks", frozenset({"add"}))
-    return Registration(id, groups, tasks, slots, prefetch, holds, beats=0, **facts)
+    return RosterWorker(id, groups, tasks, slots, prefetch, holds, beats=0, **facts)
 
 
 class TestRoom:
@@ -54,8 +54,8 @@ class TestServing:
         choosy = worker(groups=frozenset({"mail"}), tasks=frozenset({"add", "sub"}))
         lanes = ["mail/add", "images/add", "mail/mul", "mail/sub", "/cancelled"]
 
-        assert Opening((anything,)).lanes(lanes) == ["mail/add", "images/add", "mail/sub"]
-        assert Opening((choosy,)).lanes(lanes) == ["mail/add", "mail/sub"]
+        assert WorkerPool((anything,)).lanes(lanes) == ["mail/add", "images/add", "mail/sub"]
+        assert WorkerPool((choosy,)).lanes(lanes) == ["mail/add", "mail/sub"]
 
     def test_nobody_serves_the_lane_of_cancelled_jobs(self) -> None:
         """Not even a worker that has a task of that name."""
@@ -82,7 +82,7 @@ class TestTakers:
         ],
     )
     def test_jobs_that_nobody_could_take_now(
-        self, lanes: tuple[str, ...] | None, workers: list[Registration], lacking: bool
+        self, lanes: tuple[str, ...] | None, workers: list[RosterWorker], lacking: bool
     ) -> None:
         round = Round(NOW, tuple(workers), lanes, assigned=0, refused=False)
         assert lacks_takers(round) is lacking
@@ -93,7 +93,7 @@ class TestOpenings:
         one, two = worker("one"), worker("two", slots=9, prefetch=3)
         other = worker("other", tasks=frozenset({"sub"}))
 
-        found = openings([one, other, two])
+        found = pools([one, other, two])
 
         assert {opening.workers for opening in found} == {(one, two), (other,)}
         assert {opening.room for opening in found} == {14, 2}
@@ -101,7 +101,7 @@ class TestOpenings:
     def test_who_cannot_take_any_is_left_out(self) -> None:
         full, leaving, joining = worker("f", holds=2), worker("l", draining=True), worker("j", ready=False)
 
-        assert openings([full, leaving, joining]) == []
+        assert pools([full, leaving, joining]) == []
 
     def test_the_choosiest_first(self) -> None:
         """So that who serves everything does not take the only jobs that another could have."""
@@ -110,7 +110,7 @@ class TestOpenings:
         two_groups = worker("two groups", groups=frozenset({"a", "b"}))
         one_group = worker("one group", groups=frozenset({"a"}))
 
-        found = openings([anything, one_task, two_groups, one_group])
+        found = pools([anything, one_task, two_groups, one_group])
 
         order = [opening.workers[0].id for opening in found]
         assert order == ["one group", "two groups", "one task", "anything"]
@@ -121,27 +121,27 @@ class TestDealing:
         """Given a busy worker with a large buffer and an idle one, then nothing waits behind the busy one."""
         busy, idle = worker("busy", slots=1, prefetch=10, holds=1), worker("idle", slots=2, prefetch=10)
 
-        assert Opening((busy, idle)).deal([1, 2]) == {"idle": [1, 2]}
+        assert WorkerPool((busy, idle)).distribute([1, 2]) == {"idle": [1, 2]}
 
     def test_slots_in_turn_then_buffers_in_turn(self) -> None:
         one, two = worker("one", slots=2, prefetch=1), worker("two", slots=1, prefetch=2)
 
-        hands = Opening((one, two)).deal([1, 2, 3, 4, 5, 6])
+        hands = WorkerPool((one, two)).distribute([1, 2, 3, 4, 5, 6])
 
         assert hands == {"one": [1, 3, 4], "two": [2, 5, 6]}
 
     def test_fairly(self) -> None:
         workers = tuple(worker(str(number), slots=10, prefetch=100) for number in range(4))
 
-        hands = Opening(workers).deal(range(22))
+        hands = WorkerPool(workers).distribute(range(22))
 
         assert sorted(len(hand) for hand in hands.values()) == [5, 5, 6, 6]
 
     def test_more_jobs_than_room(self) -> None:
-        assert Opening((worker("w", slots=2),)).deal([1, 2, 3, 4]) == {"w": [1, 2]}
+        assert WorkerPool((worker("w", slots=2),)).distribute([1, 2, 3, 4]) == {"w": [1, 2]}
 
     def test_no_jobs(self) -> None:
-        assert Opening((worker("w"),)).deal([]) == {}
+        assert WorkerPool((worker("w"),)).distribute([]) == {}
 
 
 numbers = st.integers(min_value=0, max_value=12)
@@ -167,8 +167,8 @@ def test_nobody_gets_too_much_and_no_job_goes_twice(facts: list[Any], count: int
     by_id = {each.id: each for each in roster}
     jobs = list(range(count))
 
-    for opening in openings(roster):
-        hands = opening.deal(jobs)
+    for opening in pools(roster):
+        hands = opening.distribute(jobs)
 
         dealt = [job for hand in hands.values() for job in hand]
         assert Counter(dealt) == Counter(jobs[: min(count, opening.room)]), (

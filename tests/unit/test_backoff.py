@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -54,19 +54,9 @@ def test_jitter_takes_a_part_off_and_can_be_seeded() -> None:
     assert len({*delays(ExponentialBackoff(50, 1, most=1, jitter=1))}) == 50
 
 
-def test_for_an_interval_takes_jitter_too() -> None:
-    assert ExponentialBackoff.for_an_interval(120, 30, jitter=0.5) == ExponentialBackoff(3, 30, jitter=0.5)
-
-
 @pytest.mark.parametrize(
     "words", [{"most": "10s"}, {"jitter": 1.5}, {"jitter": -0.1}, {"jitter": True}, {"jitter": "x"}]
 )
 def test_what_cannot_be_is_refused(words: dict[str, Any]) -> None:
     with pytest.raises(InvalidJob):
         ExponentialBackoff(3, "1 minute", **words)
-
-
-def test_it_shows_what_it_is() -> None:
-    assert repr(ExponentialBackoff(3, 60, most=timedelta(hours=1), jitter=0.1)) == (
-        "ExponentialBackoff(3, '1m', most='1h', jitter=0.1)"
-    )

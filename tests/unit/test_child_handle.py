@@ -13,7 +13,7 @@ import pytest
 from recruiter.processes.child import pipe
 from recruiter.processes.child.claims import CELLS
 from recruiter.processes.worker.child_handle import ChildHandle
-from recruiter.processes.worker.held_jobs import HeldJob
+from recruiter.processes.worker.held_job import HeldJob
 from recruiter.store.codec import decode
 from tests.fake_child import FakeChild, held, held_many
 
@@ -38,7 +38,7 @@ def run_one(child: FakeChild, job: HeldJob) -> None:
     child.handle.send([job], NOON)
     for number in child.start():
         child.answer(number)
-    assert [answer.job for answer in child.handle.receive(1.0)] == [job]
+    assert [message.run and message.run.job for message in child.handle.receive(1.0)] == [job]
 
 
 class TestClaims:
@@ -184,7 +184,7 @@ class TestSuccession:
         assert new.handle.room(1.0) == 0
         old.answer(number)
         old.handle.receive(1.0)
-        assert (new.handle.room(1.0), new.handle.has_a_free_place) == (1, True)
+        assert (new.handle.room(1.0), new.handle.free_places) == (1, 1)
         for child in (old, new):
             child.die(0)
             child.handle.close()

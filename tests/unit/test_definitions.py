@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +18,9 @@ from recruiter import Recruiter, RetryManyTimes, RetryPolicy, SelectByException,
 from recruiter.application import load_application
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import exception_names
-from recruiter.domain.retry.policies import RetriableExceptionFilter
 from recruiter.errors import InvalidJob, InvalidName, TaskExists
 from recruiter.registry import RegistryOwner
 from recruiter.workable import WORKABLES
-from recruiter.workables.factory import FactoryMethodCommand
 
 
 @pytest.fixture
@@ -63,14 +59,6 @@ def careless(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def careful(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def wrapper(*args: Any) -> Any:
-        return function(*args)
-
-    return wrapper
-
-
 def charge() -> str:
     return "charged"
 
@@ -90,12 +78,6 @@ class TestTwoDefinitions:
         assert task is not None
         assert task.call({}, "execute").run() == "charged"
 
-    def test_behind_one_with_wraps_they_have_names_of_their_own(self, recruiter: Recruiter) -> None:
-        recruiter.task(careful(charge))
-        recruiter.task(careful(refund))
-
-        assert {"charge", "refund"} <= recruiter.registry.names()
-
     def test_two_closures(self, recruiter: Recruiter) -> None:
         def sender(kind: str) -> Callable[[], str]:
             def send() -> str:
@@ -107,57 +89,6 @@ class TestTwoDefinitions:
 
         with pytest.raises(TaskExists):
             recruiter.task(sender("sms"))
-
-    def test_two_lambdas(self, recruiter: Recruiter) -> None:
-        recruiter.task(name="bill")(lambda: "charged")
-
-        with pytest.raises(TaskExists):
-            recruiter.task(name="bill")(lambda: "refunded")
-
-    def test_two_functions_of_one_name_in_one_module(self) -> None:
-        write(
-            "twice_d.py",
-            """
-            from owner_d import recruiter
-            one = recruiter.task(name="bill")(lambda: 1)
-            two = recruiter.task(name="bill")(lambda: 2)
-            """,
-        )
-        write("owner_d.py", "from recruiter import Recruiter\nrecruiter = Recruiter('h/d')\n")
-
-        with pytest.raises(TaskExists):
-            importlib.import_module("twice_d")
-
-    def test_in_another_thread(self, recruiter: Recruiter) -> None:
-        """Where no module is being executed."""
-        errors: list[BaseException] = []
-
-        def define(returned: str) -> None:
-            try:
-                recruiter.task(name="bill")(lambda: returned)
-            except TaskExists as error:
-                errors.append(error)
-
-        for returned in ("charged", "refunded"):
-            thread = threading.Thread(target=define, args=[returned])
-            thread.start()
-            thread.join()
-
-        assert len(errors) == 1
-
-    def test_two_workables_of_one_factory(self) -> None:
-        def made(kind: str) -> type[Workable]:
-            class Notify(Workable):
-                def execute(self) -> str:
-                    return kind
-
-            return Notify
-
-        first = made("mail")
-
-        with pytest.raises(TaskExists):
-            made("sms")
-        assert WORKABLES["Notify"] is first
 
     def test_a_class_that_dataclass_makes_again_is_one(self) -> None:
         @dataclass(slots=True)
@@ -182,12 +113,6 @@ class TestTwoDefinitions:
 
         with pytest.raises(InvalidName, match="NightShift"):
             policies.register(made(2))
-
-    def test_two_factories_behind_one_decorator(self) -> None:
-        FactoryMethodCommand.register("definitions.till", careless(charge))
-
-        with pytest.raises(TaskExists):
-            FactoryMethodCommand.register("definitions.till", careless(refund))
 
 
 SHOP = """
@@ -251,13 +176,6 @@ class TestOneDefinitionAgain:
             exec(compile(cell.format(returned), f"<cell {number}>", "exec"), cells)
 
         assert self.runs(owner, "in_a_cell") == "after"
-
-    def test_a_lambda_in_another_cell_is_another(self, owner: Recruiter) -> None:
-        cells: dict[str, Any] = {"__name__": "__main__", "recruiter": owner}
-        exec(compile("charge = recruiter.task(name='bill')(lambda: 1)", "<cell 1>", "exec"), cells)
-
-        with pytest.raises(TaskExists):
-            exec(compile("refund = recruiter.task(name='bill')(lambda: 2)", "<cell 2>", "exec"), cells)
 
     def test_a_decorator_used_by_two_modules_does_not_make_their_tasks_one(self, owner: Recruiter) -> None:
         write("deco_d.py", "def careless(function):\n    def wrapper(): return function()\n    return wrapper\n")
@@ -335,13 +253,3 @@ class TestExceptionsByName:
             recruiter.task(name="bill", retry=self.POLICY, only=[name])  # type: ignore[list-item]
         with pytest.raises(InvalidJob, match=f"no exception '{name}'"):
             SelectByException().when(name, self.POLICY)
-
-    @pytest.mark.parametrize("name", ["ConnectionError", "json.JSONDecodeError", "not_installed.errors.Timeout"])
-    def test_others_are_taken(self, recruiter: Recruiter, name: str) -> None:
-        assert recruiter.policies.dump(self.POLICY, [name])["only"] == [name]
-
-    def test_a_stored_one_is_not_asked(self, recruiter: Recruiter) -> None:
-        """The application may have had it when the job was made."""
-        stored = {"class": "RetryManyTimes", "parameters": {"n": 1, "seconds": 1}, "only": ["json.Gone"]}
-
-        assert isinstance(recruiter.policies.load(stored), RetriableExceptionFilter)

@@ -16,10 +16,11 @@ from recruiter.events import Event, Events
 from recruiter.processes.worker import dispatcher, overruns
 from recruiter.processes.worker.child_handle import ChildHandle
 from recruiter.processes.worker.dispatcher import Dispatcher
-from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
+from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.held_jobs import HeldJobs
 from recruiter.settings import Settings
 from recruiter.store.codec import Document, decode, encode
-from recruiter.store.outcomes import Outcome, Rescheduled
+from recruiter.store.outcomes import Outcome, Rescheduled, ToArchive
 from recruiter.store.roster_fields import Holding
 from tests.fake_child import FakeChild, held, held_many
 
@@ -99,8 +100,8 @@ def make() -> Iterator[Make]:
 
 
 def archived(outcome: Outcome | None) -> Document:
-    assert isinstance(outcome, bytes)
-    return decode(outcome)
+    assert isinstance(outcome, ToArchive)
+    return decode(outcome.document)
 
 
 def rescheduled(outcome: Outcome | None) -> Rescheduled:
@@ -134,12 +135,24 @@ class TestTheUsualWay:
         assert worker.running() == []
         assert list(worker.outcomes()) == [job.id]
 
+    def test_a_job_that_waits_leaves_the_other_slots_free(self, make: Make) -> None:
+        """Given a fetched job that no child has got yet, then the fetcher goes on listening for the other slots."""
+        worker = make(places=3)
+        answers: list[bool] = []
+        for jobs in (1, 2, 0):
+            worker.fetched(*held_many(jobs))
+            answers.append(worker.dispatcher.has_free_slot)
+            worker.turn()
+            answers.append(worker.dispatcher.has_free_slot)
+
+        assert answers == [True, True, False, False, False, False]
+
     def test_what_a_slow_child_has_not_started_is_taken_back_and_given_to_another(self, make: Make) -> None:
         worker = make(children=2)
         slow, quick = worker.children
         jobs = held_many(3)
         worker.fetched(*jobs)
-        worker.held_jobs.accept()
+        worker.held_jobs.take(3)
         slow.handle.send(jobs, worker.dispatcher._time())  # as if it had been quick before
         (first, _), *_ = slow.jobs()
         assert slow.claims.claim(first)
@@ -241,7 +254,7 @@ class TestDeath:
         job = held()
         worker.arrive(job)
         (number,) = child.start()
-        child.answer(number, {"done": True, "task": "add"})
+        child.answer(number)
 
         child.die(-11)
         worker.turn()
@@ -302,11 +315,9 @@ class TestRecycling:
         large = held_many(3, args={"text": "x" * 200_000})
         worker = self.recycling(make, 4, held(), *large)
 
-        withdrawn = worker.dispatcher.pause()
+        assert worker.dispatcher.pause() == len(large)
 
-        released = {id for id, outcome in worker.outcomes().items() if outcome is None}
-        handed_back = {job.id for job in withdrawn} | released
-        assert handed_back == {job.id for job in large}
+        assert worker.outcomes() == {job.id: None for job in large}
         worker.children[0].answer(self.number)
         worker.turn()
         assert len(worker.outcomes()) == 1
@@ -314,7 +325,11 @@ class TestRecycling:
 
 def is_handed_back(outcome: Outcome | None) -> bool:
     """A started job that waits again as it was, and has begun; whatever its run left on it goes."""
-    return isinstance(outcome, Rescheduled) and outcome.fields.keys() == {"begun_at"} and "token" in outcome.unset
+    return (
+        isinstance(outcome, Rescheduled)
+        and outcome.fields.keys() == {"begun_at"}
+        and "token" in outcome.updates[0].update["$unset"]
+    )
 
 
 class TestOverruns:
@@ -335,7 +350,7 @@ class TestOverruns:
         child, (late, _), jobs = self.child(make, 2)
         self.overdue(child, late, told=True)
 
-        self.worker.dispatcher._look_for_overruns(time.monotonic())
+        self.worker.dispatcher._end_overruns(time.monotonic())
 
         outcomes = self.worker.outcomes()
         assert "JobTimedOut" in archived(outcomes[jobs[0].id])["last_execution"]["class"]
@@ -348,7 +363,7 @@ class TestOverruns:
         child.claims._loop_since.value -= 5
         self.overdue(child, starved, told=False)
 
-        self.worker.dispatcher._look_for_overruns(time.monotonic())
+        self.worker.dispatcher._end_overruns(time.monotonic())
 
         outcomes = self.worker.outcomes()
         ended = archived(outcomes[jobs[0].id])
@@ -373,7 +388,7 @@ class TestOverruns:
         child, numbers, jobs = self.child(make, 3)
         self.overdue(child, numbers[0], told=False)
 
-        self.worker.dispatcher._look_for_overruns(time.monotonic())
+        self.worker.dispatcher._end_overruns(time.monotonic())
 
         outcomes = self.worker.outcomes()
         assert all(rescheduled(outcomes[job.id]).fields["worker_deaths"] == 1 for job in jobs)
@@ -382,13 +397,13 @@ class TestOverruns:
         child, (number,), jobs = self.child(make, 1)
         self.overdue(child, number, told=False)
 
-        self.worker.dispatcher._look_for_overruns(time.monotonic())
+        self.worker.dispatcher._end_overruns(time.monotonic())
 
         assert "JobTimedOut" in archived(self.worker.outcomes()[jobs[0].id])["last_execution"]["class"]
 
 
 def with_cancel(job: HeldJob, flag: Document) -> HeldJob:
-    return HeldJob(job.id, encode({**decode(job.raw), "cancel": flag, "lane": CANCELLED_LANE}))
+    return HeldJob.read(job.id, encode({**decode(job.raw), "cancel": flag, "lane": CANCELLED_LANE}))
 
 
 def eventually_turn(worker: Worker, fact: Callable[[], bool]) -> None:

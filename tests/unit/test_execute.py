@@ -69,10 +69,11 @@ class TestFailure:
         move = bench.run(failing, retry_policy=bench.policy(RetryManyTimes(3, "1 minute")), attempts=1)
 
         assert isinstance(move, Rescheduled)
-        assert move.attempts == 1
+        (update,) = move.updates
+        assert update.query == {"_id": update.query["_id"], "attempts": 1}
         assert move.fields["attempts"] == 2
         assert move.fields["scheduled_at"] == NOW + timedelta(minutes=1)
-        assert {"started_by", "started_at", "locked_by", "locked_at"} <= set(move.unset)
+        assert {"started_by", "started_at", "locked_by", "locked_at"} <= set(update.update["$unset"])
 
     def test_an_at_most_once_job_is_not_tried_again(self, bench: Bench) -> None:
         job = bench.archived(failing, retry_policy=bench.policy(RetryManyTimes(3, 1)), at_most_once=True)
@@ -98,7 +99,7 @@ class TestFailure:
         move = bench.of_job(a_job(task="never_heard_of", attempts=2))
 
         assert isinstance(move, Rescheduled)
-        assert (move.attempts, set(move.fields)) == (2, {"scheduled_at", "postponed"})
+        assert (move.updates[0].query["attempts"], set(move.fields)) == (2, {"scheduled_at", "postponed"})
         assert move.fields["scheduled_at"] > NOW
 
     def test_a_job_in_the_wrong_lane_goes_to_its_own(self, bench: Bench) -> None:

@@ -10,18 +10,20 @@ from bson import ObjectId
 
 from recruiter.domain.flow import FlowStep
 from recruiter.domain.job import JobId
-from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, HeldState
+from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.held_jobs import HeldJobs, HeldState
 from recruiter.store.codec import encode, job_document
 from recruiter.store.outcomes import Rescheduled
-from recruiter.store.roster_fields import Holding
-from tests.samples import NOW, a_job
+from recruiter.store.roster_fields import Assignment, Holding, assignment_of
+from tests.samples import a_job, done
 
-ASSIGNED, FETCHED, QUEUED = HeldState.ASSIGNED, HeldState.FETCHED, HeldState.QUEUED
-STARTED, ENDED, SETTLING = HeldState.STARTED, HeldState.ENDED, HeldState.SETTLING
+ASSIGNED, FETCHED, TAKEN = HeldState.ASSIGNED, HeldState.FETCHED, HeldState.TAKEN
+ENDED, SETTLING = HeldState.ENDED, HeldState.SETTLING
+DONE = done(a_job())
 
 
 def a_held_job(id: JobId, **changes: Any) -> HeldJob:
-    return HeldJob(id, encode(job_document(a_job(id, **changes))))
+    return HeldJob.read(id, encode(job_document(a_job(id, **changes))))
 
 
 def named(*ids: JobId, settled: int = 0, given: int = 1) -> Holding:
@@ -38,9 +40,8 @@ def fetch(held: HeldJobs, *jobs: HeldJob) -> bool:
     return held.fetched(held.to_fetch(), jobs)
 
 
-def accepted(held: HeldJobs) -> list[JobId]:
-    first, last = held.accept()
-    return [job.id for job in [*first, *last]]
+def taken(held: HeldJobs) -> list[JobId]:
+    return [job.id for job in held.take(1000)]
 
 
 def settle(held: HeldJobs, holding: Holding) -> list[JobId]:
@@ -50,40 +51,35 @@ def settle(held: HeldJobs, holding: Holding) -> list[JobId]:
 
 
 def test_the_way_of_a_job(held: HeldJobs) -> None:
-    job = a_held_job("a")
-
     assert held.hear(named("a"))
     assert held.state("a") is ASSIGNED
-    held.fetched(held.to_fetch(), [job])
+    held.fetched(held.to_fetch(), [a_held_job("a")])
     assert held.state("a") is FETCHED
-    assert accepted(held) == ["a"]
-    assert held.state("a") is QUEUED
-    held.saw([(job, NOW)], NOW, 1.0)
-    assert held.state("a") is STARTED
-    held.ended([("a", b"done")])
+    assert taken(held) == ["a"]
+    assert held.state("a") is TAKEN
+    held.ended([("a", DONE)])
     assert held.state("a") is ENDED
-    assert held.to_settle() == [("a", b"done")]
+    assert held.to_settle() == [("a", DONE)]
     assert held.state("a") is SETTLING
-    held.settled([("a", b"done")], named(settled=1))
+    held.settled([("a", DONE)], named(settled=1))
     assert held.state("a") is None
     assert held.all_settled
 
 
 def test_an_outcome_that_could_not_be_written_is_written_next_time(held: HeldJobs) -> None:
     fetch(held, a_held_job("a"), a_held_job("b"))
-    held.ended([("a", b"1"), ("b", b"2")])
-    outcomes = held.to_settle()
+    held.ended([("a", DONE), ("b", None)])
 
-    held.not_settled(outcomes)
+    held.not_settled(held.to_settle())
 
-    assert (held.state("a"), held.results) == (ENDED, ["a", "b"])
-    assert held.to_settle() == [("a", b"1"), ("b", b"2")]
+    assert (held.state("a"), held.results) == (ENDED, ["a"])
+    assert held.to_settle() == [("a", DONE), ("b", None)]
 
 
-class TestAnswers:
-    def test_an_old_one_does_not_bring_back_what_was_released(self, held: HeldJobs) -> None:
+class TestLists:
+    def test_an_old_one_does_not_bring_back_a_released_job(self, held: HeldJobs) -> None:
         fetch(held, a_held_job("a"))
-        held.ended([("a", b"")])
+        held.ended([("a", DONE)])
         settle(held, named(settled=1))
 
         assert not held.hear(named("a", settled=0))
@@ -99,7 +95,7 @@ class TestAnswers:
     def test_a_job_is_known_until_its_release_is_answered(self, held: HeldJobs) -> None:
         """Given a release of unknown outcome, when a newer list does not name the job, then it is settled again."""
         fetch(held, a_held_job("a"))
-        held.ended([("a", b"")])
+        held.ended([("a", DONE)])
         held.not_settled(held.to_settle())
 
         held.hear(named(settled=1))
@@ -108,7 +104,7 @@ class TestAnswers:
 
     def test_one_that_comes_while_a_job_is_released_does_not_bring_it_back(self, held: HeldJobs) -> None:
         fetch(held, a_held_job("a"))
-        held.ended([("a", b"")])
+        held.ended([("a", DONE)])
         held.to_settle()
 
         held.hear(named("a", settled=0))
@@ -124,19 +120,17 @@ class TestAnswers:
 
         assert held.to_fetch() == ["a"]
 
-    @pytest.mark.parametrize("state", [ASSIGNED, FETCHED, QUEUED, STARTED])
-    def test_what_is_no_longer_in_the_list_is_recalled(self, held: HeldJobs, state: HeldState) -> None:
-        """Given a job that a failover took off the list, then it does not start, and its outcome is not written."""
+    @pytest.mark.parametrize("state", [ASSIGNED, FETCHED, TAKEN])
+    def test_a_job_that_it_no_longer_names_is_recalled(self, held: HeldJobs, state: HeldState) -> None:
+        """Given a job that was taken off the list, then it does not start, and its outcome is not written."""
         recalled: list[JobId] = []
         held.on_recall(recalled.extend)
         lost, kept = a_held_job("lost"), a_held_job("kept")
         held.hear(named("lost", "kept"))
         if state is not ASSIGNED:
             held.fetched(held.to_fetch(), [lost, kept])
-        if state in (QUEUED, STARTED):
-            held.accept()
-        if state is STARTED:
-            held.saw([(lost, NOW)], NOW, 1.0)
+        if state is TAKEN:
+            taken(held)
         assert held.state("lost") is state
 
         held.hear(named("kept", given=2))
@@ -144,42 +138,78 @@ class TestAnswers:
         assert recalled == ["lost"]
         assert held.state("lost") is None
         held.fetched(["lost"], [lost])
-        held.ended([("lost", b"done")])
-        assert "lost" not in accepted(held)
+        held.put_back([lost])
+        held.ended([("lost", DONE)])
+        assert "lost" not in taken(held)
         assert (held.to_settle(), held.state("kept") is not None) == ([], True)
 
-    def test_an_answer_from_before_an_assignment_recalls_nothing(self, held: HeldJobs) -> None:
-        recalled: list[JobId] = []
-        held.on_recall(recalled.extend)
+    def test_one_from_before_an_assignment_recalls_nothing(self, held: HeldJobs) -> None:
+        held.on_recall(lambda ids: pytest.fail(f"{ids} were recalled"))
         held.hear(named("a", "b", given=2))
+        held.hear_event(Assignment("w1", 3, ["c"]))
 
         held.hear(named("a", given=1))
+        held.hear(named("a", "b", given=2))
 
-        assert (recalled, held.state("b")) == ([], ASSIGNED)
+        assert [held.state(id) for id in "abc"] == [ASSIGNED] * 3
+
+
+class TestEvents:
+    def test_it_names_the_jobs_to_fetch(self, held: HeldJobs) -> None:
+        held.hear(named(given=0))
+
+        assert held.hear_event(Assignment("w1", 1, ["a"]))
+
+        assert held.to_fetch() == ["a"]
+        assert not held.hear_event(Assignment("w1", 1, ["a"])), "a second time it says nothing"
+
+    def test_one_that_was_overtaken_by_the_end_of_its_job_is_ignored(self, held: HeldJobs) -> None:
+        """Given a job that was learned from the list, run and released, when its event comes, then it stays ended."""
+        fetch(held, a_held_job("a"))
+        held.ended([("a", DONE)])
+        settle(held, named(settled=1))
+
+        assert not held.hear_event(Assignment("w1", 1, ["a"]))
+
+        assert held.state("a") is None
+
+    def test_one_of_a_former_registration_is_ignored(self, held: HeldJobs) -> None:
+        assert not held.hear_event(Assignment("w0", 5, ["a"]))
+
+        assert held.state("a") is None
+
+    def test_the_answer_to_a_release_that_it_overtook_still_counts(self, held: HeldJobs) -> None:
+        fetch(held, a_held_job("a"))
+        held.ended([("a", DONE)])
+        outcomes = held.to_settle()
+        held.hear_event(Assignment("w1", 2, ["b"]))
+
+        held.settled(outcomes, named(settled=1, given=1))
+
+        assert (held.state("a"), held.state("b")) == (None, ASSIGNED)
+        held.hear(named("a", settled=0))
+        assert held.state("a") is None, "a list from before the release"
+
+    def test_its_document_names_the_assignment(self) -> None:
+        def event(**updated: object) -> dict[str, object]:
+            return {"documentKey": {"_id": "w1"}, "updateDescription": {"updatedFields": updated}}
+
+        assert assignment_of(event(given=1, assigned=["a", "b"])) == Assignment("w1", 1, ["a", "b"])
+        more = event(**{"given": 3, "assigned.1": "b", "assigned.2": "c", "given_at": None})
+        assert assignment_of(more) == Assignment("w1", 3, ["b", "c"])
+        for other in (event(beats=2), event(given=2), event(given=2, assigned=[None]), event(given="2")):
+            assert assignment_of(other) is None
 
 
 class TestFetching:
-    def test_what_is_gone_is_released(self, held: HeldJobs) -> None:
-        held.hear(named("gone", "there"))
+    def test_a_job_that_is_gone_or_cancelled_is_handed_back(self, held: HeldJobs) -> None:
+        cancelled = encode({**job_document(a_job("cancelled")), "lane": "/cancelled"})
+        held.hear(named("gone", "cancelled", "there"))
 
-        assert held.fetched(held.to_fetch(), [a_held_job("there")])
+        assert held.fetched(held.to_fetch(), [a_held_job("there"), HeldJob.read("cancelled", cancelled)])
 
-        assert held.to_settle() == [("gone", None)]
-        assert accepted(held) == ["there"]
-
-    def test_a_cancelled_job_goes_back_before_it_starts(self, held: HeldJobs) -> None:
-        raw = a_held_job("a").raw
-        cancelled = HeldJob("a", encode_job_in_lane("a", "/cancelled"))
-        assert cancelled.cancelled
-        assert not HeldJob("a", raw).cancelled
-
-        assert fetch(held, cancelled)
-
-        assert accepted(held) == []
-        assert held.to_settle() == [("a", None)]
-
-    def test_a_job_that_only_mentions_the_lane_is_not_cancelled(self) -> None:
-        assert not a_held_job("a", tags=("/cancelled",)).cancelled
+        assert held.to_settle() == [("gone", None), ("cancelled", None)]
+        assert taken(held) == ["there"]
 
     def test_when_it_fails_it_is_tried_again(self, held: HeldJobs) -> None:
         held.hear(named("a", "b"))
@@ -187,26 +217,22 @@ class TestFetching:
 
         assert held.to_fetch() == ["a", "b"]
 
+    def test_a_document_that_cannot_be_read_is_left_to_the_child(self) -> None:
+        job = HeldJob.read("x", b"nonsense")
 
-class TestAtMostOnce:
-    def test_no_more_are_marked_than_can_start(self, held: HeldJobs) -> None:
-        jobs = [a_held_job(name, at_most_once=True) for name in "abc"]
-        fetch(held, *jobs)
-        assert accepted(held) == []
+        assert (job.task, job.is_marked, job.facts("w1")) == (None, False, {"job": "x", "worker": "w1"})
+
+
+class TestMarking:
+    def test_no_more_are_marked_than_can_start_and_they_come_first(self, held: HeldJobs) -> None:
+        fetch(held, a_held_job("other"), *(a_held_job(name, at_most_once=True) for name in "abc"))
 
         first = held.to_mark(slots=2)
         held.marked(first)
 
         assert [job.id for job in first] == ["a", "b"]
         assert held.to_mark(slots=2) == []
-        assert accepted(held) == ["a", "b"]
-
-    def test_marked_ones_come_first(self, held: HeldJobs) -> None:
-        once, other = a_held_job("once", at_most_once=True), a_held_job("other")
-        fetch(held, other, once)
-        held.marked(held.to_mark(1))
-
-        assert held.accept() == ([once], [other])
+        assert taken(held) == ["a", "b", "other"]
 
     def test_one_whose_mark_failed_is_marked_again(self, held: HeldJobs) -> None:
         fetch(held, a_held_job("a", at_most_once=True), a_held_job("b", at_most_once=True))
@@ -219,68 +245,76 @@ class TestAtMostOnce:
 
     @pytest.mark.parametrize("answered", [True, False])
     def test_one_that_goes_back_loses_its_mark(self, held: HeldJobs, answered: bool) -> None:
-        """Also if nobody knows whether it was marked."""
+        """Also if the outcome of the mark is unknown."""
         fetch(held, a_held_job("a", at_most_once=True))
         jobs = held.to_mark(1)
         (held.marked if answered else held.not_marked)(jobs)
 
-        held.ended([("a", None)])
+        held.hand_back_untaken()
 
         ((_, move),) = held.to_settle()
         assert isinstance(move, Rescheduled)
-        assert move.unset == ("started_by", "started_at")
+        assert move.updates[0].update == {"$unset": {"started_by": "", "started_at": ""}}
 
     def test_one_that_was_never_marked_is_only_released(self, held: HeldJobs) -> None:
         fetch(held, a_held_job("a", at_most_once=True))
 
-        held.ended([(id, None) for id in held.not_begun()])
+        held.hand_back_untaken()
 
         assert held.to_settle() == [("a", None)]
         assert held.to_mark(1) == []
 
 
-class TestSurplus:
-    """Jobs that turn out to take longer than those before them."""
+class TestGoingBack:
+    def test_jobs_that_the_runner_puts_back_are_the_next(self, held: HeldJobs) -> None:
+        fetch(held, *(a_held_job(name) for name in "abc"))
+        first = held.take(2)
 
-    def test_the_last_go_back(self, held: HeldJobs) -> None:
-        """Given jobs in every state before their start, when it will end only five of them soon, then five stay."""
-        recalled: list[JobId] = []
-        held.on_recall(recalled.extend)
+        held.put_back(first)
+
+        assert taken(held) == ["a", "b", "c"]
+
+    def test_everything_that_the_runner_has_not_taken_is_handed_back(self, held: HeldJobs) -> None:
+        fetch(held, a_held_job("taken"))
+        taken(held)
+        held.hear(named("taken", "fetched", given=2))
+        held.fetched(held.to_fetch(), [a_held_job("fetched")])
+        held.hear(named("taken", "fetched", "assigned", given=3))
+
+        assert held.hand_back_untaken() == 2
+
+        assert {id for id, _ in held.to_settle()} == {"fetched", "assigned"}
+        assert (held.to_fetch(), taken(held)) == ([], [])
+
+    def test_if_jobs_take_longer_than_those_before_them_the_last_go_back(self, held: HeldJobs) -> None:
         fetch(held, *(a_held_job(number) for number in range(50)))
-        accepted(held)
-        held.hear(named(*range(100)))
-        held.fetched(held.to_fetch()[:30], [a_held_job(number) for number in range(50, 80)])
+        held.hear(named(*range(100), given=2))
 
+        held.hand_back_all_but(20)
+        assert held.to_settle() == [], "that is not far more"
         held.hand_back_all_but(5)
 
-        assert set(recalled) == set(range(5, 50))
-        assert {id for id, outcome in held.to_settle() if outcome is None} == set(range(50, 100))
-        assert held.to_fetch() == []
-
-    def test_a_little_more_than_that_stays(self, held: HeldJobs) -> None:
-        fetch(held, *(a_held_job(number) for number in range(40)))
-
-        held.hand_back_all_but(5)
-
-        assert held.to_settle() == []
+        assert {id for id, _ in held.to_settle()} == set(range(5, 100))
+        assert (held.to_fetch(), taken(held)) == ([], [0, 1, 2, 3, 4])
 
 
 class TestPausing:
-    def test_what_was_fetched_goes_back_and_what_is_queued_is_recalled(self, held: HeldJobs) -> None:
+    def test_fetched_jobs_go_back_and_taken_ones_are_recalled(self, held: HeldJobs) -> None:
         recalled: list[Collection[JobId]] = []
         held.on_recall(recalled.append)
-        queued, mail, other = a_held_job("queued", group="mail"), a_held_job("mail", group="mail"), a_held_job("other")
-        fetch(held, queued)
-        held.accept()
-        held.hear(named("queued", "mail", "other", given=2))
+        sent, mail, other = a_held_job("sent", group="mail"), a_held_job("mail", group="mail"), a_held_job("other")
+        fetch(held, sent)
+        taken(held)
+        held.hear(named("sent", "mail", "other", given=2))
         held.fetched(held.to_fetch(), [mail, other])
 
         assert held.allow(lambda job: job.group != "mail")
 
-        assert (held.to_settle(), recalled) == ([("mail", None)], [{"queued"}])
-        assert accepted(held) == ["other"]
+        assert (held.to_settle(), recalled) == ([("mail", None)], [{"sent"}])
+        held.put_back([sent])
+        assert (held.to_settle(), taken(held)) == ([("sent", None)], ["other"])
 
-    def test_what_comes_later_goes_back_until_it_is_allowed(self, held: HeldJobs) -> None:
+    def test_a_job_that_comes_later_goes_back_until_it_is_allowed(self, held: HeldJobs) -> None:
         held.allow(lambda job: job.group != "mail")
         assert fetch(held, a_held_job("a", group="mail"))
         assert settle(held, named(settled=1)) == ["a"]
@@ -289,37 +323,20 @@ class TestPausing:
         held.hear(named("b", settled=1, given=2))
         held.fetched(held.to_fetch(), [a_held_job("b", group="mail")])
 
-        assert accepted(held) == ["b"]
+        assert taken(held) == ["b"]
 
+    def test_a_step_that_is_fetched_while_pauses_are_asked_for_goes_back(self, held: HeldJobs) -> None:
+        """Given a step and a plain job that were read before their flow was paused, when they are noted after the
+        heartbeat has asked which flows are paused, then the step goes back, and the other one starts."""
+        step, plain = a_held_job("step", flow=FlowStep(ObjectId(), "step")), a_held_job("plain")
+        later = a_held_job("later", flow=FlowStep(ObjectId(), "later"))
+        held.hear(named("step", "plain"))
+        ids = held.to_fetch()
 
-def test_handing_back_takes_everything_that_the_workplace_has_not_seen(held: HeldJobs) -> None:
-    fetch(held, a_held_job("queued"))
-    held.accept()
-    held.hear(named("queued", "fetched", given=2))
-    held.fetched(held.to_fetch(), [a_held_job("fetched")])
-    held.hear(named("queued", "fetched", "assigned", given=3))
+        assert held.flows() == set()
+        held.fetched(ids, [step, plain])
 
-    assert held.not_begun() == ["fetched", "assigned"]
-
-    assert (held.to_fetch(), accepted(held)) == ([], [])
-
-
-def encode_job_in_lane(id: JobId, lane: str) -> bytes:
-    return encode({**job_document(a_job(id)), "lane": lane})
-
-
-def test_a_step_that_is_fetched_while_pauses_are_asked_for_goes_back(held: HeldJobs) -> None:
-    """Given a step and a plain job that were read before their flow was paused, when they are noted after the heartbeat
-    has asked which flows are paused, then the step goes back, and the other one starts."""
-    step, plain = a_held_job("step", flow=FlowStep(ObjectId(), "step")), a_held_job("plain")
-    later = a_held_job("later", flow=FlowStep(ObjectId(), "later"))
-    held.hear(named("step", "plain"))
-    ids = held.to_fetch()
-
-    assert held.flows() == set()
-    held.fetched(ids, [step, plain])
-
-    assert held.to_settle() == [("step", None)]
-    held.hear(named("step", "plain", "later", given=2))
-    held.fetched(held.to_fetch(), [later])
-    assert accepted(held) == ["plain", "later"], "one that is read after that says itself whether its flow is paused"
+        assert held.to_settle() == [("step", None)]
+        held.hear(named("step", "plain", "later", given=2))
+        held.fetched(held.to_fetch(), [later])
+        assert taken(held) == ["plain", "later"]

@@ -19,15 +19,6 @@ ROOT = Path(__file__).parents[2]
 HEAVY = {"pymongo", "bson", "pydantic", "pydantic_settings", "psutil", "rich", "cyclopts", "fastapi", "asyncio", "yaml"}
 """Modules that take long to import, or that not everybody has."""
 
-NOT_TO_MAKE_JOBS = {
-    *("recruiter.settings", "recruiter.flow", "recruiter.jobs", "recruiter.controls", "recruiter.domain.statistics"),
-    *("recruiter.steps.execute", "recruiter.steps.settle", "recruiter.store.database", "recruiter.store.transactions"),
-    *("recruiter.store.collections.roster", "recruiter.store.collections.scheduled", "recruiter.domain.planning.pack"),
-    *("recruiter.views.explain", "recruiter.views.search", "recruiter.views.analytics", "recruiter.store.search.ended"),
-    *("recruiter.processes.recruiter", "recruiter.processes.worker.core", "recruiter.processes.inline.worker"),
-}
-"""Modules with many classes, each of which takes a while to make, that an application needs after its first job."""
-
 
 def imported_by(statement: str) -> set[str]:
     """The top-level modules that a fresh Python has after this statement, besides what it starts with."""
@@ -43,7 +34,6 @@ def imported_by(statement: str) -> set[str]:
         ("import recruiter.pytest_plugin", HEAVY - {"rich", "asyncio"}),  # which pytest may have imported
         ("import recruiter.cli.main", HEAVY - {"rich", "cyclopts", "asyncio"}),
         ("from recruiter import Recruiter", HEAVY - {"pymongo", "bson", "asyncio", "psutil", "pydantic"}),
-        ("from recruiter import Recruiter, Workable, Cron, RetryManyTimes, current_job", NOT_TO_MAKE_JOBS),
     ],
 )
 def test_what_an_import_does_not_bring_along(statement: str, not_imported: set[str]) -> None:

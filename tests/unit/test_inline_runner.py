@@ -12,7 +12,8 @@ from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegis
 from recruiter.events import Events
 from recruiter.interruption import Interruptible
 from recruiter.processes.inline.runner import InlineApplication, InlineRunner
-from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
+from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.held_jobs import HeldJobs
 from recruiter.registry import Registry
 from recruiter.store import outcomes
 from recruiter.store.codec import encode, job_document
@@ -64,7 +65,7 @@ def test_a_cancel_does_not_hit_the_next_job(runs: Runs) -> None:
     application = InlineApplication(Registry(), PolicyRegistry(), SchedulePolicyRegistry(), cast(Any, lambda _: runs))
     runner = InlineRunner(application, SystemClock(), Events(), frozenset(["add"]))
     held = HeldJobs("w1")
-    jobs = [HeldJob(name, encode(job_document(a_job(name)))) for name in ("first", "second")]
+    jobs = [HeldJob.read(name, encode(job_document(a_job(name)))) for name in ("first", "second")]
     held.hear(Holding([job.id for job in jobs], 0, 1))
     held.fetched(held.to_fetch(), jobs)
     runner.open(held)

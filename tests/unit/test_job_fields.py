@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recruiter.domain.job import Checkpoint, Execution, Job
+from recruiter.domain.job import ArchivedJob, Checkpoint, Execution
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.state import Why
 from recruiter.store import outcomes
@@ -41,7 +41,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def test_every_attribute_of_a_job_has_a_row_and_every_row_is_there_once() -> None:
-    assert {each.attribute for each in JOB_FIELDS} - {None} == {field.name for field in fields(Job)}
+    assert {each.attribute for each in JOB_FIELDS} - {None} == {field.name for field in fields(ArchivedJob)}
     assert len(ROWS) == len(JOB_FIELDS)
 
 
@@ -63,7 +63,7 @@ def test_what_attempts_and_the_end_write_is_in_the_table() -> None:
         remember(document | {"last_execution": {}}, crash),
         dict(outcomes.snoozed(document, NOW, NOW, "later").fields),
         archived_document(document, Why.LOST, NOW, {"reason": "r", "result": 1, **remember(document, crash)}),
-        decode(outcomes.unreadable("id", b"", NOW, "cannot be read")),
+        decode(outcomes.unreadable("id", b"", NOW, "cannot be read").document),
     ]
 
     assert set().union(*written) <= ROWS.keys()

@@ -133,7 +133,7 @@ def test_what_it_covers(subject: str, lane: str, bucket: str | None) -> None:
     assert limit.bucket(Lane.parse(lane)) == bucket
     assert limit.covers(Lane.parse(lane)) == (bucket is not None)
     meter = Meter([limit], {}, NOW)
-    assert meter.meters(Lane.parse(lane)) == (bucket is not None)
+    assert meter.is_limited(Lane.parse(lane)) == (bucket is not None)
     assert (meter.room(Lane.parse(lane)) == 0) == (bucket is not None)
 
 
@@ -298,8 +298,8 @@ class TestMeter:
         assert meter.shortage(Lane("h", "b", Needs.of(mem=20)), [7]) is None
         assert meter.refusal(big) is None, "not from the one for which it is kept"
         assert meter.shortage(small) is None, "nor from one that comes before it"
-        assert not meter.keepable(small), "who lacks what another waits for comes after it"
-        assert meter.keepable(Lane("h", "b", Needs.of(mem=20)))
+        assert not meter.can_keep(small), "who lacks what another waits for comes after it"
+        assert meter.can_keep(Lane("h", "b", Needs.of(mem=20)))
 
 
 def test_sentences() -> None:

@@ -104,11 +104,6 @@ class TestText:
         assert later.endswith("job 1 runs again at 03:15:00: it sleeps for 3d")
         assert signal.endswith("job 1 runs again when its signal comes: it waits")
 
-    def test_an_event_without_a_sentence_is_written_too(self, lines: Lines) -> None:
-        (line,) = lines(Event("moon.rose", {"at": 5}))
-
-        assert line.endswith("INFO    moon.rose {'at': 5}")
-
     def test_a_failure_with_its_trace(self, lines: Lines) -> None:
         stream = io.StringIO()
         assert lines(stream=stream) == []
@@ -120,11 +115,6 @@ class TestText:
         text = stream.getvalue()
         assert "it broke" in text
         assert "ZeroDivisionError: oh" in text
-
-    def test_percent_signs_are_text(self, lines: Lines) -> None:
-        (line,) = lines(Event("job.set_aside", {"job": 1, "reason": "100% %s {wrong}"}))
-
-        assert line.endswith("document 1 was set aside: 100% %s {wrong}")
 
 
 class TestColour:
@@ -144,14 +134,6 @@ class TestColour:
         (line,) = lines(RETIRED, stream=Terminal())
 
         assert "\x1b" not in line
-
-    def test_an_empty_no_color_counts_as_not_set(self, lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
-        """As no-color.org says: present *and not an empty string*."""
-        monkeypatch.setenv("NO_COLOR", "")
-
-        (line,) = lines(RETIRED, stream=Terminal())
-
-        assert "\x1b" in line
 
 
 class TestJson:
@@ -183,12 +165,6 @@ class TestJson:
         line = self.decoded(lines(Event("job.cancelled", {"job": id}), format="json")[0])
 
         assert line["job"] == str(id)
-
-    def test_lines_of_text_stay_one_line(self, lines: Lines) -> None:
-        found = lines(Event("loop.failed", {"loop": "fetch", "trace": "one\ntwo"}), format="json")
-
-        assert len(found) == 1
-        assert self.decoded(found[0])["trace"] == "one\ntwo"
 
     def test_an_events_own_pid_is_not_lost(self, lines: Lines) -> None:
         """The line's own fields win over an event's field of the same name, which must still be somewhere."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 from recruiter.errors import StoreUnreachable
@@ -56,3 +58,26 @@ def test_the_answer_of_another_loop_counts_too() -> None:
     loop.attempt()
 
     assert [event.name for event in heard] == ["store.unreachable", "store.back"]
+
+
+def test_only_the_signals_that_ask_to_stop_do_so() -> None:
+    """Given a process whose application handles a signal of its own, when that comes twice, then it goes on."""
+    program = """
+import sys
+import subprocess
+import os, signal, time
+from recruiter.processes.loop import SAME_WISH, Stop
+
+heard = []
+signal.signal(signal.SIGUSR1, lambda *_: heard.append(1))
+stop = Stop()
+stop.listen_to_signals()
+for _ in range(2):
+    os.kill(os.getpid(), signal.SIGUSR1)
+    time.sleep(SAME_WISH + 0.2)
+assert len(heard) == 2 and not stop.asked
+os.kill(os.getpid(), signal.SIGTERM)
+while not stop.asked:
+    time.sleep(0.01)
+"""
+    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0

@@ -38,14 +38,6 @@ def test_a_long_one_is_not_repeated_in_full() -> None:
     assert len(str(refused.value)) < 300
 
 
-def test_a_long_value_of_another_type_is_not_repeated_in_full() -> None:
-    """A document inserted by hand can hold megabytes where a name should be; its reason must stay readable."""
-    with pytest.raises(InvalidName) as refused:
-        check_name("task", ["x"] * 100_000)
-
-    assert len(str(refused.value)) < 2_000
-
-
 @given(st.text(min_size=1, max_size=30), st.text(min_size=1, max_size=30))
 def test_a_lane_says_its_group_and_task(group: str, task: str) -> None:
     try:

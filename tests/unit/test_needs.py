@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recruiter.domain.planning.needs import LARGEST, MOST_RESOURCES, Needs, amount_of, said
+from recruiter.domain.planning.needs import MAX_AMOUNT, MAX_RESOURCES, Needs, amount_of, said
 from recruiter.errors import InvalidJob, InvalidName
 
 GIB = 2**30
@@ -58,9 +58,9 @@ class TestMaking:
             Needs.of({"proc": 1}, proc=2)
 
     def test_too_many_kinds(self) -> None:
-        Needs.of({f"r{number}": 1 for number in range(MOST_RESOURCES)})
+        Needs.of({f"r{number}": 1 for number in range(MAX_RESOURCES)})
         with pytest.raises(InvalidJob, match="at most 16 kinds"):
-            Needs.of({f"r{number}": 1 for number in range(MOST_RESOURCES + 1)})
+            Needs.of({f"r{number}": 1 for number in range(MAX_RESOURCES + 1)})
 
     def test_a_refusal_is_short(self) -> None:
         with pytest.raises(InvalidJob) as refused:
@@ -89,7 +89,7 @@ class TestAmounts:
             (" 1.5 TB ", 1_500_000_000_000),
             ("1.1GB", 1_100_000_000),
             ("2000000.5b", 2_000_001),
-            ("1EiB", LARGEST),
+            ("1EiB", MAX_AMOUNT),
         ],
     )
     def test_memory(self, text: str, size: int) -> None:

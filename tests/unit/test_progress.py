@@ -61,13 +61,6 @@ class TestStatus:
 
         assert stages(record.all()) == [(None, 0.5), ("a", 0.25)]
 
-    def test_a_stage_that_comes_again_after_another_begins_anew(self) -> None:
-        record = recorder()
-        for stage, progress in (("a", 0.9), ("b", 0.1), ("a", 0.2)):
-            record.stage(stage, progress, NOW)
-
-        assert stages(record.all()) == [("a", 0.9), ("b", 0.1), ("a", 0.2)]
-
     @pytest.mark.parametrize(
         ("value", "kept"), [(0.5, 0.5), (1, 1.0), (1.0000001, 1.0), (43, 1.0), (-1, 0.0), (float("nan"), 0.0)]
     )
@@ -217,14 +210,6 @@ class TestStored:
         assert (document["stage"], document["progress"]) == ("a", 0.5)
         assert progress_from({}) == Progress()
 
-    def test_on_a_job(self) -> None:
-        lock = {"locked_by": "w1", "locked_at": NOW}
-        job = job_from(decode(encode(job_document(a_job()) | progress_fields(self.FULL) | lock)))
-
-        assert (job.status, job.log, job.status_cut, job.log_cut) == self.FULL
-        assert (job.stage, job.progress, job.locked_by, job.locked_at) == ("a", 0.5, "w1", NOW)
-        assert job.state is State.RUNNING
-
     @pytest.mark.parametrize("nonsense", [None, 5, -1.5, "text", {}, {"a": 1}, [], [None], [5, "x"], [{}], [[1]], NOW])
     def test_what_somebody_writes_by_hand_breaks_nothing(self, nonsense: Any) -> None:
         names = ("status", "log", "progress", "stage", "status_cut", "log_cut", "locked_by", "locked_at")
@@ -249,9 +234,3 @@ class TestStored:
             StatusEntry("running", "a", 0.5, None, NOW),
         )
         assert progress.log == (LogLine(NOW, "x"),)
-
-    def test_far_too_much_by_hand_is_cut(self) -> None:
-        entry = {"state": "running", "date": NOW}
-        progress = progress_from({"status": [entry] * 1000, "log": [{"at": NOW, "text": "x"}] * 1000})
-
-        assert (len(progress.status), len(progress.log)) == (STATUS_KEPT, LINES_KEPT)

@@ -67,13 +67,6 @@ class TestRunning:
         assert bench.archived(run, "ö!")["result"] == f"{tmp_path}\nyes too\nö!"
         assert bench.archived(run, b"\xff!")["result"] == f"{tmp_path}\nyes too\n\ufffd!"
 
-    def test_a_path_is_an_argument_too(self, bench: Bench, tmp_path: Path) -> None:
-        (tmp_path / "file").write_text("content")
-
-        assert bench.archived(lambda: current_job.run_process([Path("/bin/cat"), tmp_path / "file"])["stdout"])[
-            "result"
-        ]
-
     def test_lines_are_handed_on_as_they_come(self, bench: Bench, tmp_path: Path) -> None:
         """Given a program that goes on only when its first line was heard, then it does go on."""
         gate = tmp_path / "gate"
@@ -84,19 +77,6 @@ class TestRunning:
         )
 
         assert lines(job) == ["begun", "ended"]
-
-    def test_whatever_ends_a_line(self, bench: Bench) -> None:
-        """Given progress bars and lines of other systems, then each is a line, also where a read cuts it in two."""
-        script = r"printf '10%%\r20%%\r'; printf 'a\r'; sleep 0.1; printf '\nb\n\nc\377'"
-
-        assert lines(bench.archived(lambda: sh(script))) == ["10%", "20%", "a", "b", "", "c\ufffd"]
-
-    def test_a_handler_can_tell_the_progress(self, bench: Bench) -> None:
-        def convert() -> None:
-            sh("for i in 10 20 50; do echo $i; done", on_line=lambda line: current_job.progress(int(line) / 100))
-            raise ValueError("stop here")
-
-        assert bench.archived(convert)["status"][-1]["progress"] == 0.5
 
     def test_how_much_is_kept(self, bench: Bench) -> None:
         def run(keep: int) -> CommandResult:
@@ -132,19 +112,6 @@ class TestRunning:
         assert len(job["log"]) + job["log_cut"] == counted
         assert peak < 8_000_000
 
-    def test_from_a_thread_of_the_job(self, bench: Bench) -> None:
-        def in_threads() -> None:
-            threads = [
-                threading.Thread(target=contextvars.copy_context().run, args=(sh, f"echo {number}"))
-                for number in range(4)
-            ]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-
-        assert sorted(lines(bench.archived(in_threads))) == ["0", "1", "2", "3"]
-
 
 class TestFailing:
     def test_a_code_that_is_not_good(self, bench: Bench) -> None:
@@ -152,12 +119,6 @@ class TestFailing:
 
         assert name == COMMAND_FAILED
         assert message == "sh ended with code 3; its last output on stderr:\n" + "\n".join(map(str, range(91, 101)))
-
-    def test_what_it_said_on_stdout_if_it_said_nothing_else(self, bench: Bench) -> None:
-        assert failure(bench.archived(lambda: sh("echo bad input; exit 3", keep=0)))[1] == (
-            "sh ended with code 3; its last output on stdout:\nbad input"
-        )
-        assert failure(bench.archived(lambda: sh("exit 3")))[1] == "sh ended with code 3; it printed nothing"
 
     def test_its_error_has_all_that_is_known(self, bench: Bench) -> None:
         caught: list[CommandFailed] = []
@@ -170,12 +131,6 @@ class TestFailing:
 
         assert bench.archived(run)["done"]
         assert [(error.code, error.stdout, error.stderr) for error in caught] == [(3, "out\n", "err\n")]
-
-    def test_other_codes_can_be_good(self, bench: Bench) -> None:
-        assert bench.archived(lambda: sh("exit 1", ok_codes=(0, 1))["code"])["result"] == 1
-
-    def test_killed_by_a_signal(self, bench: Bench) -> None:
-        assert failure(bench.archived(lambda: sh("kill -9 $$")))[1].startswith("sh was killed by SIGKILL; ")
 
     @pytest.mark.parametrize(
         ("argv", "told"),
@@ -270,23 +225,6 @@ class TestAsync:
 
         assert job["result"] == ["one\ntwo\n", 0, True]
         assert sorted(lines(job)) == ["one", "one", "two", "two"]
-
-    def test_a_bad_code(self, bench: Bench) -> None:
-        async def run() -> None:
-            await current_job.arun_process(["sh", "-c", "exit 3"])
-
-        assert failure(bench.archived(run)) == (COMMAND_FAILED, "sh ended with code 3; it printed nothing")
-
-    def test_its_timeout_ends_the_program(self, bench: Bench, tmp_path: Path) -> None:
-        async def run() -> None:
-            await current_job.arun_process(["sh", "-c", FAMILY], cwd=tmp_path)
-
-        started = time.monotonic()
-        job = bench.archived(run, timeout=0.7)
-
-        assert failure(job)[0] == TIMED_OUT
-        assert time.monotonic() - started < 4
-        family_ends(tmp_path)
 
     def test_cancelling_it_ends_the_program_and_the_job_goes_on(self, bench: Bench, tmp_path: Path) -> None:
         async def run() -> bool:

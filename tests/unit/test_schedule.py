@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
@@ -12,7 +11,7 @@ from bson import CodecOptions, decode, encode
 
 from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.retry.decision import LATEST
-from recruiter.domain.schedule.policies import ALIASES, Cron, Every, EveryMinutes
+from recruiter.domain.schedule.policies import Cron, Every, EveryMinutes
 from recruiter.domain.schedule.scheduler import (
     MOST_WALKED,
     Due,
@@ -59,18 +58,10 @@ def runs(policy: SchedulePolicy, after: str, count: int) -> str:
 # A time that does not exist runs once, at the next instant that does.
 GAP = """
 30 2 * * *    | Europe/Rome         | 2024-03-30 00:00 | 03-30 01:30, 03-31 01:00, 04-01 00:30
-0 2 * * *     | Europe/Rome         | 2024-03-30 12:00 | 03-31 01:00, 04-01 00:00
-0,30 2 * * *  | Europe/Rome         | 2024-03-30 12:00 | 03-31 01:00, 04-01 00:00, 04-01 00:30
 30 2,3 * * *  | Europe/Rome         | 2024-03-30 12:00 | 03-31 01:00, 03-31 01:30, 04-01 00:30
-0 3 * * *     | Europe/Rome         | 2024-03-30 12:00 | 03-31 01:00, 04-01 01:00
 15 30 2 * * * | Europe/Rome         | 2024-03-30 12:00 | 03-31 01:00, 04-01 00:30:15
-30 2 * * *    | America/New_York    | 2024-03-09 12:00 | 03-10 07:00, 03-11 06:30
 @daily        | America/Sao_Paulo   | 2018-11-03 00:00 | 11-03 03:00, 11-04 03:00, 11-05 02:00
-0 0 4 11 *    | America/Sao_Paulo   | 2018-01-01 00:00 | 11-04 03:00, 2019-11-04 03:00
-30 0 * * *    | Asia/Beirut         | 2024-03-29 12:00 | 03-29 22:30, 03-30 22:00, 03-31 21:30
 15 2 * * *    | Australia/Lord_Howe | 2024-10-05 00:00 | 10-05 15:30, 10-06 15:15
-30 2 * * *    | Australia/Lord_Howe | 2024-10-05 00:00 | 10-05 15:30, 10-06 15:30
-30 2 * * *    | Africa/Casablanca   | 2024-04-13 00:00 | 04-13 02:30, 04-14 02:00, 04-15 01:30
 0 12 30 12 *  | Pacific/Apia        | 2011-01-01 00:00 | 12-30 10:00, 2012-12-29 22:00
 """
 
@@ -78,36 +69,17 @@ GAP = """
 FOLD = """
 30 2 * * *      | Europe/Rome         | 2024-10-26 00:00 | 10-26 00:30, 10-27 00:30, 10-28 01:30
 45 2 * * *      | Europe/Rome         | 2024-10-27 01:15 | 10-28 01:45  -- asked during the second time
-0 3 * * *       | Europe/Rome         | 2024-10-26 12:00 | 10-27 02:00, 10-28 02:00
-15 30 2 * * *   | Europe/Rome         | 2024-10-26 12:00 | 10-27 00:30:15, 10-28 01:30:15
 */30 30 2 * * * | Europe/Rome         | 2024-10-26 12:00 | 10-27 00:30, 10-27 00:30:30, 10-28 01:30
-30 1 * * *      | America/New_York    | 2024-11-02 12:00 | 11-03 05:30, 11-04 06:30
 30 23 * * *     | America/Sao_Paulo   | 2018-02-17 12:00 | 02-18 01:30, 02-19 02:30
-@daily          | America/Sao_Paulo   | 2018-02-17 12:00 | 02-18 03:00, 02-19 03:00
-30 23 * * *     | Asia/Beirut         | 2024-10-26 00:00 | 10-26 20:30, 10-27 21:30
 45 1 * * *      | Australia/Lord_Howe | 2024-04-06 00:00 | 04-06 14:45, 04-07 15:15
-0 2 * * *       | Australia/Lord_Howe | 2024-04-06 00:00 | 04-06 15:30, 04-07 15:30
-30 2 * * *      | Africa/Casablanca   | 2024-03-09 12:00 | 03-10 01:30, 03-11 02:30
 """
 
 # Every thirty minutes is every thirty minutes.
 PACE = """
 */30 * * * *   | Europe/Rome         | 2024-03-31 00:00 | 03-31 00:30, 03-31 01:00, 03-31 01:30
 */30 * * * *   | Europe/Rome         | 2024-10-26 23:30 | 10-27 00:00, 10-27 00:30, 10-27 01:00, 10-27 01:30
-*/30 * * * *   | America/New_York    | 2024-03-10 06:00 | 03-10 06:30, 03-10 07:00, 03-10 07:30
-*/30 * * * *   | America/New_York    | 2024-11-03 05:00 | 11-03 05:30, 11-03 06:00, 11-03 06:30
-*/30 * * * *   | America/Sao_Paulo   | 2018-11-04 02:00 | 11-04 02:30, 11-04 03:00, 11-04 03:30
-*/30 * * * *   | America/Sao_Paulo   | 2018-02-18 01:00 | 02-18 01:30, 02-18 02:00, 02-18 02:30
-*/30 * * * *   | Asia/Beirut         | 2024-03-30 21:00 | 03-30 21:30, 03-30 22:00, 03-30 22:30
-*/30 * * * *   | Asia/Beirut         | 2024-10-26 20:00 | 10-26 20:30, 10-26 21:00, 10-26 21:30
 */30 * * * *   | Australia/Lord_Howe | 2024-10-05 14:30 | 10-05 15:00, 10-05 15:30, 10-05 16:00
 */30 * * * *   | Australia/Lord_Howe | 2024-04-06 14:00 | 04-06 14:30, 04-06 15:00, 04-06 15:30
-*/30 * * * *   | Africa/Casablanca   | 2024-04-14 01:00 | 04-14 01:30, 04-14 02:00, 04-14 02:30
-*/30 * * * *   | Africa/Casablanca   | 2024-03-10 01:00 | 03-10 01:30, 03-10 02:00, 03-10 02:30
-@hourly        | Europe/Rome         | 2024-03-31 00:00 | 03-31 01:00, 03-31 02:00
-@hourly        | Europe/Rome         | 2024-10-27 00:00 | 10-27 01:00, 10-27 02:00
-15 * * * *     | Europe/Rome         | 2024-03-31 00:00 | 03-31 00:15, 03-31 01:15
-*/20 * * * * * | Europe/Rome         | 2024-03-31 00:59 | 03-31 00:59:20, 03-31 00:59:40, 03-31 01:00
 0 */30 * * * * | Europe/Rome         | 2024-10-27 00:00 | 10-27 00:30, 10-27 01:00, 10-27 01:30
 """
 
@@ -117,40 +89,23 @@ FACE = """
 @hourly        | Australia/Lord_Howe | 2024-10-05 14:00 | 10-05 14:30, 10-05 16:00
 @hourly        | Australia/Lord_Howe | 2024-04-06 13:30 | 04-06 14:00, 04-06 15:30
 */30 2 * * *   | Europe/Rome         | 2024-03-30 12:00 | 03-31 01:00, 04-01 00:00
-*/30 2 * * *   | Europe/Rome         | 2024-03-30 12:00:00.5 | 03-31 01:00
 0 */2 * * *    | Europe/Rome         | 2024-03-30 22:00 | 03-30 23:00, 03-31 01:00, 03-31 02:00
-0 */2 * * *    | Europe/Rome         | 2024-10-26 21:00 | 10-26 22:00, 10-27 00:00, 10-27 01:00
-0 */4 * * *    | Australia/Lord_Howe | 2024-04-06 12:00 | 04-06 13:00, 04-06 17:30, 04-06 21:30
-*/30 0 4 11 *  | America/Sao_Paulo   | 2018-01-01 00:00 | 11-04 03:00, 2019-11-04 03:00
 */30 2 27 10 * | Europe/Rome         | 2024-01-01 00:00 | 10-27 00:00, 10-27 00:30, 10-27 01:00  -- moved on the way
 """
 
 # Days of the month and of the week, names, aliases.
 CALENDAR = """
 0 6 * * *                     | UTC              | 2024-02-28 06:00 | 02-29 06:00, 03-01 06:00
-*/30 * * * *                  | UTC              | 2024-03-31 00:59 | 03-31 01:00, 03-31 01:30
 0 6 * * *                     | Asia/Kathmandu   | 2024-03-31 00:00 | 03-31 00:15, 04-01 00:15
-*/30 * * * *                  | Asia/Kathmandu   | 2024-03-31 00:00 | 03-31 00:15, 03-31 00:45
 0 0 31 * *                    | UTC              | 2024-01-31 00:00 | 03-31 00:00, 05-31 00:00, 07-31 00:00
 30 2 31 * *                   | Europe/Rome      | 2024-02-01 00:00 | 03-31 01:00, 05-31 00:30  -- the gap
 0 0 L * *                     | UTC              | 2024-01-31 00:00 | 02-29 00:00, 03-31 00:00, 04-30 00:00
-0 0 L * *                     | Asia/Beirut      | 2024-03-01 00:00 | 03-30 22:00, 04-29 21:00
 0 18 LW * *                   | UTC              | 2024-03-01 00:00 | 03-29 18:00, 04-30 18:00
 0 9 * * MON#2                 | America/New_York | 2024-03-01 00:00 | 03-11 13:00, 04-08 13:00
-0 9 * * 5L                    | Europe/Rome      | 2024-03-01 00:00 | 03-29 08:00, 04-26 07:00
 0 0 13 * FRI                  | UTC              | 2024-09-07 00:00 | 09-13 00:00, 09-20 00:00
-0 0 29 2 *                    | UTC              | 2024-03-01 00:00 | 2028-02-29 00:00, 2032-02-29 00:00
 0 0 29 feb *                  | UTC              | 2096-03-01 00:00 | 2104-02-29 00:00
-0 0 * * 7                     | UTC              | 2024-03-01 00:00 | 03-03 00:00, 03-10 00:00
 5/20 9-17/4 * jan,JUL mon-fri | UTC              | 2024-07-01 17:20 | 07-01 17:25, 07-01 17:45, 07-02 09:05
 30 0 6 * * *                  | UTC              | 2024-03-01 00:00 | 03-01 06:00:30, 03-02 06:00:30
-@yearly                       | UTC              | 2024-03-01 00:00 | 2025-01-01 00:00
-@annually                     | UTC              | 2024-03-01 00:00 | 2025-01-01 00:00
-@monthly                      | UTC              | 2024-03-01 00:00 | 04-01 00:00
-@weekly                       | UTC              | 2024-03-01 00:00 | 03-03 00:00
-@Daily                        | UTC              | 2024-03-01 00:00 | 03-02 00:00
-@midnight                     | Europe/Rome      | 2024-03-01 00:00 | 03-01 23:00
-@hourly                       | UTC              | 2024-03-01 00:00 | 03-01 01:00
 """
 
 
@@ -166,19 +121,6 @@ def test_cron(expression: str, tz: str, after: str, expected: str) -> None:
     assert runs(Cron(expression, tz), after, expected.count(",") + 1) == expected
 
 
-def test_every_alias_is_an_expression_of_its_own_right() -> None:
-    for alias, expression in ALIASES.items():
-        assert runs(Cron(alias, "Asia/Beirut"), "2024-03-30 00:00", 5) == runs(
-            Cron(expression, "Asia/Beirut"), "2024-03-30 00:00", 5
-        )
-
-
-def test_the_zone_of_the_moment_makes_no_difference() -> None:
-    policy, moment = Cron("30 2 * * *", "Europe/Rome"), utc("2024-10-27 00:15")
-    in_tokyo = moment.astimezone(ZoneInfo("Asia/Tokyo"))
-    assert policy.next_after(in_tokyo) == policy.next_after(moment) == utc("2024-10-27 00:30")
-
-
 def test_a_fraction_of_a_second_is_after_the_second() -> None:
     policy = Cron("* * * * * *")
     assert policy.next_after(datetime(2024, 1, 1, 0, 0, 0, 1, UTC)) == datetime(2024, 1, 1, 0, 0, 1, tzinfo=UTC)
@@ -190,37 +132,17 @@ def test_a_fraction_of_a_second_is_after_the_second() -> None:
     [
         ("0 25 * * *", "0 25 * * *: hour (field 2) is '25'; it takes *, 0-23"),
         ("0 0 25 * * *", "0 0 25 * * *: hour (field 3) is '25'; it takes *, 0-23"),
-        ("60 * * * *", "minute (field 1) is '60'"),
-        ("60 * * * * *", "second (field 1) is '60'"),
-        ("0 6,25,7 * * *", "hour (field 2) is '6,25,7', where '25' is wrong"),
         ("1,,2 * * * *", "minute (field 1) is '1,,2', where '' is wrong"),
-        ("0 0 0 * *", "day of month (field 3) is '0'"),
         ("0 0 15W * *", "day of month (field 3) is '15W'"),
-        ("0 0 * 13 *", "month (field 4) is '13'"),
         ("0 0 * JUNE *", "month (field 4) is 'JUNE'"),
-        ("0 0 * * 8", "day of week (field 5) is '8'"),
         ("0 0 * * FRI-MON", "day of week (field 5) is 'FRI-MON'; it takes *, 0-7"),
-        ("0 0 * * MON#6", "day of week (field 5) is 'MON#6'"),
-        ("0 0 * * FRIL", "day of week (field 5) is 'FRIL'"),
-        ("0 0 * * ſun", "day of week (field 5) is 'ſun'"),
-        ("5-1 * * * *", "minute (field 1) is '5-1'"),
-        ("-5 * * * *", "minute (field 1) is '-5'"),
-        ("1.5 * * * *", "minute (field 1) is '1.5'"),
-        ("*/0 * * * *", "minute (field 1) is '*/0'"),
         ("*/90 * * * *", "minute (field 1) is '*/90'; a step can be 60 at most"),
         (f"{'9' * 400} * * * *", "minute (field 1) is '9999"),
         ("0 6 * *", "'0 6 * *' has 4 fields; write five"),
-        ("* * * * * * *", "has 7 fields"),
         ("@reboot", "'@reboot' has 1 field; write five (minute, hour, day of month, month, day of week), six"),
-        ("", "has 0 fields"),
-        ("every day", "'every day' has 2 fields"),
         ("0 0 30 2 *", "0 0 30 2 *: it will never run, no such day exists"),
-        ("0 0 31 4,6,9,11 *", "it will never run"),
         ("0 0 */31 * MON#2", "it will never run"),  # the first of a month is not its second Monday
-        ("\0 * * * *", "is not a cron expression"),
-        ("*" * 10_000, "is not a cron expression"),
         (None, "a cron expression is a text such as '0 6 * * *', not None"),
-        (5, "a cron expression is a text"),
     ],
 )
 def test_a_bad_expression_is_refused_when_it_is_made(expression: Any, problem: str) -> None:
@@ -243,19 +165,10 @@ def test_unusual_expressions_that_mean_something(expression: str) -> None:
     ("tz", "problem"),
     [
         ("Europe/Rom", "there is no time zone 'Europe/Rom' on this machine; did you mean Europe/Rome"),
-        ("europe/rome", "did you mean Europe/Rome"),
-        ("CEST", "there is no time zone 'CEST'"),
-        ("+02:00", "there is no time zone '+02:00'"),
-        ("Europe", "there is no time zone 'Europe'"),
-        ("", "there is no time zone ''"),
         ("../../../etc/passwd", "there is no time zone"),
         ("/etc/localtime", "there is no time zone"),
         ("a\0b", "there is no time zone"),
-        ("\ud800", "there is no time zone"),
         ("localtime", "a time zone is an IANA name such as 'Europe/Rome', not 'localtime'"),
-        ("right/Europe/Rome", "a time zone is an IANA name"),
-        ("x" * 5_000, "a time zone is an IANA name"),
-        (timezone(timedelta(hours=2)), "a time zone is an IANA name"),
         (None, "a time zone is an IANA name such as 'Europe/Rome', not None"),
     ],
 )
@@ -263,16 +176,6 @@ def test_a_bad_time_zone_is_refused_when_it_is_made(tz: Any, problem: str) -> No
     with pytest.raises(InvalidSchedule) as refused:
         Cron("0 6 * * *", tz)
     assert problem in str(refused.value)
-
-
-def test_a_cron_is_a_value() -> None:
-    policy = Cron("0 6 * * *", ZoneInfo("Europe/Rome"))
-    assert policy == Cron("0  6 * * *", tz="Europe/Rome")
-    assert policy != Cron("0 6 * * *")
-    assert len({policy, Cron("0 6 * * *", "Europe/Rome"), Cron("0 6 * * *")}) == 2
-    assert repr(policy) == "Cron(expression='0 6 * * *', tz='Europe/Rome')"
-    assert pickle.loads(pickle.dumps(policy)) == policy
-    assert runs(pickle.loads(pickle.dumps(policy)), "2024-03-01 00:00", 1) == "03-01 05:00"
 
 
 POLICIES = [
@@ -326,18 +229,11 @@ def test_steady_policies_count_from_a_fixed_instant(policy: SchedulePolicy, expe
     ("make", "problem"),
     [
         (lambda: EveryMinutes(0), "EveryMinutes needs a whole number of minutes, 1 or more, not 0"),
-        (lambda: EveryMinutes(-5), "not -5"),
-        (lambda: EveryMinutes(True), "not True"),
-        (lambda: EveryMinutes(1.5), "not 1.5"),  # type: ignore[arg-type]
         (lambda: EveryMinutes("5"), "not '5'"),  # type: ignore[arg-type]
-        (lambda: EveryMinutes(10**5_000), "1 or more, not"),
-        (lambda: Every(0), "an interval is between 1 second and 100 years, not 0s"),
         (lambda: Every("999ms"), "not 999ms"),
-        (lambda: Every("2000 weeks 20000 weeks"), "is not a duration"),
         (lambda: Every(timedelta.max), "between 1 second and 100 years"),
         (lambda: Every(1.0005), "an interval is of whole milliseconds, as MongoDB keeps them, not 1s 0.5ms"),
         (lambda: Every("1h", anchor=datetime(2024, 1, 1)), "a datetime with a time zone is needed"),
-        (lambda: Every("1h", anchor=datetime(2024, 1, 1, 0, 0, 0, 1, UTC)), "an anchor is of whole milliseconds"),
         (lambda: Every("often"), "'often' is not a duration"),
     ],
 )
@@ -346,15 +242,6 @@ def test_bad_intervals_are_refused_when_they_are_made(make: Any, problem: str) -
         make()
     assert isinstance(refused.value, InvalidSchedule | InvalidDuration)
     assert problem in str(refused.value)
-
-
-def test_steady_policies_show_what_they_do() -> None:
-    assert repr(Every("90 seconds")) == "Every('1m 30s')"
-    assert repr(Every("1h", utc("2024-01-01 00:05"))) == "Every('1h', anchor=2024-01-01T00:05:00+00:00)"
-    assert repr(EveryMinutes(5)) == "EveryMinutes(n=5)"
-    assert EveryMinutes(5.0) == EveryMinutes(5)  # type: ignore[arg-type]
-    assert Every("1m") == Every(60)
-    assert len({Every("1m"), Every(60), Every(60, utc("2024-01-01 00:00:30"))}) == 2
 
 
 # What is made after downtime. The leader was last seen just after 12:00, where everything was handled.
@@ -417,12 +304,6 @@ def test_a_daily_job_whose_time_is_longer_ago_than_the_window_waits_for_tomorrow
     assert due == Due((), utc("2024-05-01 13:01"), next=utc("2024-05-02 13:00"), skipped=0, too_old=True)
     again = late_occurrences(Cron("0 13 * * *"), due.handled, utc("2024-05-01 13:32"), late=late)
     assert again == Due((), due.handled, next=due.next)
-
-
-@pytest.mark.parametrize("late", Late)
-def test_an_occurrence_as_old_as_the_window_is_inside_it(late: Late) -> None:
-    due = after_downtime(Cron("0 13 * * *"), "2024-05-01 13:30", late=late)
-    assert (clock(due), due.too_old) == ([] if late is Late.SKIP else ["01 13:00"], False)
 
 
 @pytest.mark.parametrize("late", Late)
@@ -523,12 +404,6 @@ def test_an_answer_is_taken_in_any_zone_and_after_the_end_of_time_is_never() -> 
     assert next_occurrence(Odd(datetime(9999, 6, 1, tzinfo=UTC)), utc("2024-01-01")) is None
 
 
-@pytest.mark.parametrize("bound", [0, -1, True, 1.5, None])
-def test_the_bound_is_checked(bound: Any) -> None:
-    with pytest.raises(InvalidSchedule, match="the bound is a number of occurrences, 1 or more"):
-        after_downtime(QUARTERS, "2024-05-01 12:20", bound=bound)
-
-
 def test_late_is_one_of_three_words() -> None:
     assert [Late("skip"), Late("latest"), Late("all")] == [Late.SKIP, Late.LATEST, Late.ALL]
     for word in ("never", "", None, 5):
@@ -558,11 +433,6 @@ def test_the_two_times_that_the_wall_shows_alike_are_two_occurrences() -> None:
     first, second = (datetime(2024, 10, 27, 2, 30, tzinfo=rome, fold=fold) for fold in (0, 1))
     assert occurrence_id("beat", first) == "beat@2024-10-27T00:30:00Z"
     assert occurrence_id("beat", second) == "beat@2024-10-27T01:30:00Z"
-
-
-def test_an_occurrence_needs_a_time_zone() -> None:
-    with pytest.raises(InvalidSchedule, match="a datetime with a time zone is needed"):
-        occurrence_id("beat", datetime(2030, 1, 1))
 
 
 # Policies as documents.

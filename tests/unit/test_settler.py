@@ -3,99 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from bson import ObjectId
 
 from recruiter.clock import SystemClock
 from recruiter.domain.job import JobId
 from recruiter.domain.planning.prefetch import Throughput
-from recruiter.errors import DocumentRefused, StoreUnreachable, Superseded
+from recruiter.errors import StoreUnreachable, Superseded
 from recruiter.events import Event, Events
 from recruiter.processes.loop import Stop
 from recruiter.processes.worker import settler
-from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, WakeUps
+from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.held_jobs import HeldJobs, WakeUps
 from recruiter.processes.worker.registration import Registration
 from recruiter.processes.worker.settler import Settler
 from recruiter.settings import Settings
-from recruiter.steps.settle import write_first, write_in_parts
-from recruiter.store.codec import decode, encode, job_document
+from recruiter.store.codec import encode, job_document
 from recruiter.store.connection import Wakers
 from recruiter.store.roster_fields import Holding
 from tests.conftest import eventually
-from tests.samples import NOW, a_job, done, to_retry
-
-
-class Writes:
-    """Refuses batches that contain one of these outcomes, and notes the others."""
-
-    def __init__(self, *refused: Any) -> None:
-        self.refused = refused
-        self.batches: list[list[JobId]] = []
-        self.written: list[tuple[JobId, Any]] = []
-
-    def __call__(self, batch: Sequence[tuple[JobId, Any]]) -> Holding:
-        if any(outcome in self.refused for _, outcome in batch):
-            raise DocumentRefused("too large")
-        self.batches.append([id for id, _ in batch])
-        self.written.extend(batch)
-        return Holding([], len(self.batches))
-
-
-def never(id: JobId, *_: Any) -> Any:
-    raise AssertionError(f"job {id} was reduced, or left")
-
-
-class TestBisecting:
-    def test_a_batch_that_is_accepted_is_one_write(self) -> None:
-        write = Writes()
-
-        holding = write_in_parts(write, [("a", b"a"), ("b", None)], never, never)
-
-        assert holding is not None
-        assert (write.batches, holding.settled) == ([["a", "b"]], 1)
-
-    @pytest.mark.parametrize("refused", range(7))
-    def test_only_the_refused_outcome_is_reduced_and_each_other_is_written_once(self, refused: int) -> None:
-        batch = [(f"j{number}", f"o{number}".encode()) for number in range(7)]
-        id, outcome = batch[refused]
-        write = Writes(outcome)
-        reduced: list[JobId] = []
-
-        def reduce(id: JobId, _outcome: Any, _refused: DocumentRefused) -> Holding:
-            reduced.append(id)
-            return write([(id, b"small")])
-
-        write_in_parts(write, batch, reduce, never)
-
-        assert reduced == [id]
-        assert write.written == [each if each[0] != id else (id, b"small") for each in batch]
-
-    def test_a_hand_back_cannot_be_reduced(self) -> None:
-        with pytest.raises(DocumentRefused):
-            write_in_parts(Writes(None), [("a", None)], never, never)
-
-    def test_another_error_ends_it(self) -> None:
-        def unreachable(_batch: object) -> Holding:
-            raise StoreUnreachable("gone")
-
-        with pytest.raises(StoreUnreachable):
-            write_in_parts(unreachable, [("a", b"a"), ("b", b"b")], never, never)
-
-
-class TestReducing:
-    def test_the_first_form_that_is_accepted_is_kept(self) -> None:
-        write = Writes(b"large", b"smaller")
-
-        write_first(write, "a", [b"smaller", b"small", b"tiny"], DocumentRefused("too large"))
-
-        assert write.written == [("a", b"small")]
-
-    def test_if_no_form_is_accepted_the_last_refusal_is_raised(self) -> None:
-        with pytest.raises(DocumentRefused, match="too large"):
-            write_first(Writes(b"small"), "a", [b"small"], DocumentRefused("at first"))
+from tests.samples import a_job, done, to_retry
 
 
 class FakeTransactions:
@@ -108,13 +40,13 @@ class FakeTransactions:
         self.held: list[JobId] = []
         """What the worker held before; it holds what is not settled of it."""
 
-    def settle(self, worker: str, batch: Any, _facts: object, _seen: object = None) -> Holding:
+    def settle(self, worker: str, batch: Any, _facts: object) -> Holding:
         assert worker
         self.before(batch)
         written = {**batch.archive, **{each.id: each for each in batch.reschedule}, **dict.fromkeys(batch.release)}
         return self._written(written)
 
-    def hand_back(self, _worker: str, ids: Iterable[JobId], _seen: object = None) -> Holding:
+    def hand_back(self, _worker: str, ids: Iterable[JobId]) -> Holding:
         return self._written(dict.fromkeys(ids))
 
     def _written(self, batch: dict[JobId, Any]) -> Holding:
@@ -137,7 +69,7 @@ class Fixture:
         events = Events()
         events.listen(self.events.append)
         wake_ups = WakeUps(settler=lambda: self.settler.hear())
-        self.registration = Registration(store.clock, Settings(processes=2), wake_ups)
+        self.registration = Registration(store.clock, Settings(processes=2, settle_within=timedelta(hours=1)), wake_ups)
         self.settled = 0
         self.stop = Stop()
         self.settler = Settler(
@@ -146,6 +78,10 @@ class Fixture:
 
     def on_settled(self) -> None:
         self.settled += 1
+
+    def outcomes_gather_for(self, seconds: float) -> None:
+        """Settling takes so long that outcomes gather for this time."""
+        self.settler._took = seconds * settler.COST_SHARE
 
     @property
     def held_jobs(self) -> HeldJobs:
@@ -159,12 +95,19 @@ class Fixture:
         until = time.monotonic() + seconds
         eventually(lambda: time.monotonic() > until)
 
+    def runs(self, job: HeldJob) -> None:
+        """One more job is assigned, and runs."""
+        self.transactions.held = [*self.transactions.held, job.id]
+        self.held_jobs.hear(Holding(self.transactions.held, 100, 100))
+        self.held_jobs.fetched(self.held_jobs.to_fetch(), [job])
+        self.held_jobs.take(1)
+
     def holds(self, *ids: JobId) -> None:
         self.stored = {id: encode(job_document(a_job(id))) for id in ids}
         self.transactions.held = list(ids)
         self.held_jobs.hear(Holding(list(ids), 0, 1))
-        self.held_jobs.fetched(self.held_jobs.to_fetch(), [HeldJob(*each) for each in self.stored.items()])
-        self.held_jobs.accept()
+        self.held_jobs.fetched(self.held_jobs.to_fetch(), [HeldJob.read(*each) for each in self.stored.items()])
+        self.held_jobs.take(len(ids))
 
 
 @pytest.fixture
@@ -184,40 +127,6 @@ class TestTheSettler:
         assert [worker.held_jobs.state(id) for id in "abc"] == [None, None, None]
         assert worker.settled == 1
         assert worker.settler.settle() == []
-
-    def test_a_refused_outcome_is_reduced_said_and_written(self, worker: Fixture) -> None:
-        worker.holds("a", "b")
-        large = done(a_job("b"), result="x" * 100)
-
-        def refuse(batch: Any) -> None:
-            if large in batch.archive.values():
-                raise DocumentRefused("too large")
-
-        worker.transactions.before = refuse
-        worker.held_jobs.ended([("a", done(a_job("a"))), ("b", large)])
-
-        worker.settler.settle()
-
-        kept = decode(worker.transactions.written["b"])
-        assert (kept["done"], "result" in kept) == (True, False)
-        assert decode(worker.transactions.written["a"])["result"] == 3
-        assert [(event.name, event.fields["job"]) for event in worker.events] == [("job.reduced", "b")]
-        assert worker.held_jobs.all_settled
-
-    def test_a_refused_retry_of_a_job_that_was_removed_is_let_go(self, worker: Fixture) -> None:
-        worker.holds("a")
-        worker.stored.clear()
-
-        def refuse(batch: Any) -> None:
-            if batch.reschedule:
-                raise DocumentRefused("too large")
-
-        worker.transactions.before = refuse
-        worker.held_jobs.ended([("a", to_retry(a_job("a"), NOW))])
-
-        worker.settler.settle()
-
-        assert worker.transactions.written == {"a": None}
 
     def test_when_it_is_superseded_the_registration_is_lost_and_the_results_are_known(self, worker: Fixture) -> None:
         worker.holds("a")
@@ -280,10 +189,8 @@ def busy(worker: Fixture) -> Iterator[Fixture]:
 
 
 class TestGathering:
-    def test_while_every_slot_has_its_next_job_outcomes_are_written_together(
-        self, busy: Fixture, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(settler, "GATHERED_FOR", 1.0)
+    def test_while_every_slot_has_its_next_job_outcomes_are_written_together(self, busy: Fixture) -> None:
+        busy.outcomes_gather_for(1.0)
 
         busy.ends("j1")
         busy.passes(0.1)
@@ -292,10 +199,8 @@ class TestGathering:
         eventually(lambda: len(busy.transactions.batches) == 2)
         assert busy.transactions.batches == [{"j0"}, {"j1", "j2"}]
 
-    def test_a_slot_that_has_no_next_job_is_not_kept_waiting(
-        self, busy: Fixture, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(settler, "GATHERED_FOR", 3600.0)
+    def test_a_slot_that_has_no_next_job_is_not_kept_waiting(self, busy: Fixture) -> None:
+        busy.outcomes_gather_for(3600.0)
 
         for number in range(1, 7):
             busy.ends(f"j{number}")  # after the last of them, three jobs are left for two slots
@@ -303,22 +208,36 @@ class TestGathering:
         eventually(lambda: len(busy.transactions.written) == 7)
 
     def test_many_do_not_wait(self, busy: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(settler, "GATHERED_FOR", 3600.0)
-        monkeypatch.setattr(settler, "ENOUGH", 3)
+        busy.outcomes_gather_for(3600.0)
+        monkeypatch.setattr(settler, "LARGE_BATCH_JOBS", 3)
 
         for id in ("j1", "j2", "j3"):
             busy.ends(id)
 
         eventually(lambda: {"j1", "j2", "j3"} <= busy.transactions.written.keys())
 
+    @pytest.mark.parametrize(
+        "fields",
+        [{"flow": ObjectId()}, {"has_limit_key": True}, {"at_most_once": True}, {"task": "limited"}, {"group": "mail"}],
+        ids=lambda fields: next(iter(fields)),
+    )
+    def test_an_outcome_that_other_jobs_wait_for_is_written_soon(self, busy: Fixture, fields: dict[str, Any]) -> None:
+        busy.outcomes_gather_for(3600.0)
+        busy.held_jobs.limited = {"task:limited", "group:mail"}
+        busy.runs(HeldJob("awaited", b"", **fields))
+
+        busy.ends("awaited")
+
+        eventually(lambda: "awaited" in busy.transactions.written)
+
     def test_one_that_comes_after_a_look_that_found_nothing_is_not_forgotten(
         self, busy: Fixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(settler, "GATHERED_FOR", 1.0)
-        monkeypatch.setattr(settler, "ENOUGH", 0)  # nothing gathers, so that the next look finds nothing
+        busy.outcomes_gather_for(1.0)
+        monkeypatch.setattr(settler, "LARGE_BATCH_JOBS", 0)  # nothing gathers, so that the next look finds nothing
         busy.settler.wake()
         busy.passes(0.1)
-        monkeypatch.setattr(settler, "ENOUGH", 100)
+        monkeypatch.setattr(settler, "LARGE_BATCH_JOBS", 100)
 
         busy.ends("j1")
 

@@ -8,16 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from recruiter.domain.job import Execution
-from recruiter.domain.retry.decision import Archive
 from recruiter.domain.statistics import MINUTE, Counts, Spread, Times, window
 from recruiter.store import outcomes
-from recruiter.store.codec import decode, job_document
+from recruiter.store.codec import job_document
 from recruiter.store.collections import statistics
 from tests.samples import NOW, a_job
 
 durations = some.floats(min_value=0, max_value=1e6)
-names = some.from_regex(r"[^\s/\x00-\x1f$][^\s/\x00-\x1f]{0,30}", fullmatch=True)
 
 
 def spread_of(seconds: list[float]) -> Spread:
@@ -59,37 +56,16 @@ def test_a_clock_that_is_behind_makes_no_negative_durations() -> None:
     assert spread_of([-3.0]).average == 0.0
 
 
-@given(names, names, some.sampled_from(["done", "failed", "cancelled", "why not"]), durations, durations)
-def test_the_end_of_a_document_tells_what_decoding_all_of_it_tells(
-    task: str, group: str, why: str, latency: float, took: float
-) -> None:
-    """Given any archived document, when it is counted from its last bytes, then nothing else comes out than when it is
-    decoded."""
-    job = a_job(task=task, group=group, args={"task": "\x02task\x00", "n": [{"why": why}]})
-    started_at = job.scheduled_at + timedelta(seconds=latency)
-    execution = Execution(started_at, started_at + timedelta(seconds=took), "w", exception="E", message="\x02task\x00")
-    raw = outcomes.failed(job_document(job), execution, NOW, Archive(why))
-    assert isinstance(raw, bytes)
-
-    counted = statistics.tally([raw])
-
-    assert counted == statistics.tally([decode(raw)])
-    ((key, counts),) = counted.items()
-    assert (key[1:], counts.total) == ((group, task), 1)
-    assert counts.latency.total == pytest.approx(latency, abs=1e-5)
-    assert counts.execution_time.total == pytest.approx(took, abs=1e-5)
-
-
 def test_a_job_that_never_ran_counts_without_durations() -> None:
-    raw = outcomes.cancelled(job_document(a_job()), NOW)
+    outcome = outcomes.cancelled(job_document(a_job()), NOW)
 
-    ((_, counts),) = statistics.tally([raw]).items()
+    ((_, counts),) = statistics.tally([outcome.end]).items()
 
     assert counts == Counts({"cancelled": 1})
 
 
 def test_what_is_no_job_is_not_counted() -> None:
-    assert statistics.tally([outcomes.unreadable("x", b"\x05\x00\x00\x00\x00", NOW, "no good")]) == {}
+    assert statistics.tally([outcomes.unreadable("x", b"\x05\x00\x00\x00\x00", NOW, "no good").end]) == {}
 
 
 class TestWindow:

@@ -97,20 +97,11 @@ def test_only_what_cannot_fit_is_refused(returns: Any, annotation: Any, fits: bo
     assert may_fit(returns, annotation) is fits
 
 
-def test_a_result_of_another_type_is_refused_with_its_place() -> None:
-    with pytest.raises(InvalidArguments, match=r"width: expected int, got the result of a step, which is str"):
-        Signature.of(shrink).bind((StepResult(STEP, Picture), StepResult(OTHER, str)), {})
-
-
 def test_what_stands_beside_results_is_checked_too() -> None:
     with pytest.raises(InvalidArguments, match=r"parts: expected int, got str"):
         Signature.of(merge).bind(([StepResult(STEP, int), "two"], {}), {})
     with pytest.raises(UnsupportedValue):
         Signature.of(anything).bind(([StepResult(STEP), object()],), {})
-
-
-def test_arguments_without_results_are_plain() -> None:
-    assert type(Signature.of(merge).bind(([1], {"é": 2}, 3), {})) is dict
 
 
 def test_such_a_job_cannot_be_stored_alone() -> None:

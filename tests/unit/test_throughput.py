@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recruiter.domain.planning.prefetch import HORIZON, MOST_PREFETCHED, Throughput, seconds_until_done
+from recruiter.domain.planning.prefetch import MAX_PREFETCHED_JOBS, PREFETCH_SECONDS, Throughput
 
 
 def settled(throughput: Throughput, batch: int, every: float, seconds: float) -> int:
@@ -21,13 +21,13 @@ def test_slow_jobs_are_never_prefetched() -> None:
 
 
 def test_quick_jobs_are_prefetched_for_the_next_moment() -> None:
-    prefetch = settled(Throughput(), batch=50, every=0.05, seconds=5)
+    prefetch = settled(Throughput(), batch=25, every=0.05, seconds=5)
 
-    assert abs(prefetch - 1000 * HORIZON) <= 2
+    assert abs(prefetch - 500 * PREFETCH_SECONDS) <= 2
 
 
 def test_it_has_a_bound() -> None:
-    assert settled(Throughput(), batch=1000, every=0.03, seconds=5) == MOST_PREFETCHED
+    assert settled(Throughput(), batch=1000, every=0.03, seconds=5) == MAX_PREFETCHED_JOBS
 
 
 def test_it_falls_at_once_when_jobs_become_slow() -> None:
@@ -37,9 +37,3 @@ def test_it_falls_at_once_when_jobs_become_slow() -> None:
     throughput.count(1, 100.0 + 5 + 10)
 
     assert throughput.prefetch == 0
-
-
-def test_when_a_worker_will_be_done() -> None:
-    """It ends as many as it prefetches within the horizon; of one that prefetches nothing, nobody knows."""
-    assert seconds_until_done(150, 300) == HORIZON / 2
-    assert seconds_until_done(150, 0) == 0.0

@@ -52,9 +52,6 @@ def test_unique_for_a_time_does_not_count_a_job_that_never_began() -> None:
 
 
 class TestDebounce:
-    def test_the_first_waits(self) -> None:
-        assert decide(Uniqueness.debounce("10s", None, None), None, T0) == Make(after(10))
-
     def test_each_puts_it_off(self) -> None:
         known = replace(WAITS, scheduled_at=after(10))
         assert decide(Uniqueness.debounce("10s", None, None), known, after(7)) == Replace("first", after(17))
@@ -69,9 +66,6 @@ class TestDebounce:
 
 
 class TestThrottle:
-    def test_the_first_runs_at_once(self) -> None:
-        assert decide(Uniqueness.throttle("10s", None), None, T0) == Make(T0)
-
     def test_one_that_waits_gets_the_arguments_and_keeps_its_time(self) -> None:
         assert decide(Uniqueness.throttle("10s", None), WAITS, after(3)) == Replace("first", T0)
 

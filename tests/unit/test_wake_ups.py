@@ -11,17 +11,18 @@ import pytest
 from recruiter.domain.job import JobId
 from recruiter.events import Event, Events
 from recruiter.processes.worker.core import WorkerCore
-from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, WakeUps
+from recruiter.processes.worker.held_job import HeldJob
+from recruiter.processes.worker.held_jobs import HeldJobs, WakeUps
 from recruiter.settings import Settings
 from recruiter.store.codec import encode, job_document
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from recruiter.store.roster_fields import Holding
-from tests.samples import NOW, a_job
+from tests.samples import NOW, a_job, done
 
 
 def a_held_job(id: JobId, **changes: Any) -> HeldJob:
-    return HeldJob(id, encode(job_document(a_job(id, **changes))))
+    return HeldJob.read(id, encode(job_document(a_job(id, **changes))))
 
 
 class Threads:
@@ -91,7 +92,7 @@ def test_progress_wakes_its_writer(threads: Threads) -> None:
     held, job = threads.held_jobs, a_held_job("a")
     held.hear(Holding(["a"], 0, 1))
     held.fetched(held.to_fetch(), [job])
-    held.accept()
+    held.take(1)
 
     assert threads.woken_by(lambda: held.saw([(job, NOW)], NOW, 1.0)) == [], "it has not run for long"
     assert threads.woken_by(lambda: held.add_progress(job, NOW, b"")) == ["progress_writer"]
@@ -159,7 +160,7 @@ def test_it_begins_again_under_a_new_id_and_its_wake_ups_stay(
 ) -> None:
     former = core.held_jobs
     former.hear(Holding(["a", "b"], 0, 1))
-    former.ended([("a", b"result"), ("b", None)])
+    former.ended([("a", done(a_job())), ("b", None)])
     core.registration.lose(former)
 
     assert core.drop_results() == ["a"]

@@ -59,7 +59,7 @@ def test_pages_follow_each_other(client: httpx.Client) -> None:
 def test_tells_everything_about_a_job(client: httpx.Client) -> None:
     (short,) = jobs(client, state="failed")
     job = client.get("api/job", params={"id": short["id"]}).json()
-    assert job["executions"][0]["error"] == "LookupError"
+    assert job["executions"][0]["exception"] == "LookupError"
     assert "nobody lives here" in job["sentence"]
     assert job["timeline"][-1]["kind"] == "failed"
 
@@ -147,9 +147,9 @@ def test_waiting_jobs_are_changed(client: httpx.Client, recruiter: Recruiter) ->
     def do(verb: str, **more: Any) -> httpx.Response:
         return client.post("api/actions", json={"verb": verb, **more})
 
-    assert do("reschedule", ids=[id], to="2h").json()["text"] == "The job has its new time."
-    assert do("reprioritise", ids=[id], to="5").json()["text"] == "The job has its new priority."
-    assert do("run", ids=[id], reason="now").json()["text"] == "The job is due now."
+    assert "The job is rescheduled for 20" in do("reschedule", ids=[id], to="2h").json()["text"]
+    assert do("reprioritise", ids=[id], to="5").json()["text"] == "The job has priority 5."
+    assert "The job is due now: " in do("run", ids=[id], reason="now").json()["text"]
     job = recruiter.find(recruiter.jobs.id_of(id))
     assert [(entry.what, entry.by) for entry in job.history] == [
         ("rescheduled", "a local user"),

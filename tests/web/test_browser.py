@@ -505,7 +505,7 @@ def test_a_job_whose_every_text_is_an_attack_is_shown_as_text(watched: Watched, 
     expect(page.locator(".ask")).to_contain_text("<script>")
     page.locator(".ask input[name=reason]").fill(ATTACK.replace("\x1b", ""))
     page.locator(".ask button").click()
-    expect(page.locator(".done")).to_contain_text("once more")
+    expect(page.locator(".done")).to_contain_text("is recovered as")
     flow = shop.recruiter.flow(ATTACK.replace("\x1b", "")[:150], owner=ATTACK)
     flow.add(showcase.resize, ATTACK, 1)
     flow_id = flow.start().id

@@ -10,7 +10,8 @@ import pytest
 
 from recruiter import Recruiter
 from recruiter.errors import InvalidFilter, JobNotFound, RecruiterError, TooManyViewers
-from recruiter.web.actions import MOST, Bulks, Outcome, Progress
+from recruiter.job_actions import Progress
+from recruiter.web.actions import MOST, Bulks, Outcome
 from tests.conftest import eventually
 from tests.web.conftest import Consoles
 

@@ -75,22 +75,6 @@ def test_the_list_and_the_page(console: Consoles, handle: FlowHandle) -> None:
     assert client.get("/flow", params={"id": "nonsense"}).status_code == 404
 
 
-def test_the_page_of_a_flow_in_which_nothing_has_failed(console: Consoles, recruiter: Recruiter) -> None:
-    @recruiter.task
-    def resize(width: int) -> None: ...
-
-    flow = recruiter.flow("thumbnails")
-    flow.add(resize, 2, after=flow.add(resize, 1))
-    handle = flow.start()
-
-    page = console(actions=True).get("/flow", params={"id": str(handle.id)})
-
-    assert page.status_code == 200
-    assert page.text.count('<g class="box') == 2
-    assert ">Pause<" in page.text
-    assert ">Retry<" not in page.text
-
-
 def test_the_api(console: Consoles, handle: FlowHandle) -> None:
     client = console()
 
@@ -99,6 +83,8 @@ def test_the_api(console: Consoles, handle: FlowHandle) -> None:
 
     assert (flow["name"], flow["state"], flow["counts"]) == ("<thumbnails>", "failed", {"failed": 2})
     assert [step["state"] for step in shown["steps"]] == ["failed", "failed"]
+    first, second = (client.get("/api/job", params={"id": step["job"]}).json() for step in shown["steps"])
+    assert (first["flow"], second["flow_step"]["after"]) == (flow["id"], [first["id"]])
 
 
 def test_actions(console: Consoles, handle: FlowHandle) -> None:
@@ -128,5 +114,5 @@ def test_lost_steps_are_not_retried(console: Consoles, recruiter: Recruiter) -> 
 
     answer = console(actions=True).post("/api/actions", json={"verb": "retry-flow", "name": str(handle.id)}).json()
 
-    assert answer["text"].startswith("0 steps recovered. Lost steps may have done their work and stay as they are: 1.")
+    assert answer["text"].startswith("0 steps recovered. Lost steps may have done their work and stay unchanged: 1.")
     assert handle.report().counts == {"lost": 1}

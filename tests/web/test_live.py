@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import httpx
@@ -183,6 +184,26 @@ def test_what_takes_long_is_read_beside_and_what_is_known_is_shown_meanwhile() -
     eventually(lambda: kept.peek("x", old=True) == "answer 1")
     eventually(lambda: kept.get_stale("x", slow) == "answer 2")
     assert kept.get("y", lambda: "now") == "now"
+
+
+def test_a_slow_read_of_one_key_delays_no_other_and_is_done_once() -> None:
+    """Given a count that takes long, when others ask for it and for another one, then these get theirs at once."""
+    kept: Cache[str] = Cache(60.0)
+    begun, gate, read = threading.Event(), threading.Event(), []
+
+    def slow() -> str:
+        read.append(1)
+        begun.set()
+        gate.wait(20)
+        return "counted"
+
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(kept.get, "all jobs", slow) for _ in range(3)]
+        begun.wait(20)
+        assert pool.submit(kept.get, "failed jobs", lambda: "12").result(timeout=10) == "12"
+        gate.set()
+        assert [each.result(timeout=10) for each in waiting] == ["counted"] * 3
+    assert read == [1]
 
 
 def test_one_that_is_closed_has_read_to_the_end_and_reads_nothing_more() -> None:

@@ -15,11 +15,9 @@ import pytest
 from recruiter import FlowHandle, Recruiter
 from recruiter.doctor.findings import Code, note, ok, problem
 from recruiter.domain.statistics import Depth
-from recruiter.domain.text import mask
-from recruiter.errors import SettingsError
-from recruiter.web import formats, reader
-from recruiter.web.access import BasicAuth
-from recruiter.web.actions import NAMED, ON_JOBS
+from recruiter.job_actions import JOB_ACTIONS
+from recruiter.web import reader
+from recruiter.web.actions import NAMED
 from recruiter.web.pages import JOB_TABS, PAGES
 from recruiter.web.terms import TERMS
 from tests.flows import Stage
@@ -151,15 +149,6 @@ def test_one_problem_is_not(console: Consoles, monkeypatch: pytest.MonkeyPatch) 
     assert "<code>recruiter start worker</code>" in page
 
 
-def test_where_a_job_belongs_is_shown(console: Consoles, recruiter: Recruiter) -> None:
-    flow = two_steps(recruiter)
-    (job, *_) = recruiter.jobs.list()
-
-    page = console().get("job", params={"id": str(job.id)}).text
-
-    assert f'href="flow?id={flow.id}"' in page
-
-
 def test_a_page_of_another_size_keeps_its_size(console: Consoles, recruiter: Recruiter) -> None:
     two_steps(recruiter)
 
@@ -221,26 +210,6 @@ def test_the_attempt_that_runs_is_counted(console: Consoles, recruiter: Recruite
     assert "0 ended, 1 runs" in page
 
 
-def test_the_message_about_users_shows_what_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RECRUITER_WEB_USERS", "ada")
-
-    with pytest.raises(SettingsError) as refused:
-        BasicAuth.from_environment()
-
-    assert mask(str(refused.value)).endswith("NAME:WORD,NAME:WORD")
-
-
-@pytest.mark.parametrize(
-    ("told", "text"),
-    [
-        (formats.size(25_877_000_000), "24.1 GiB"),
-        (formats.size(512 * 2**20), "512 MiB"),
-    ],
-)
-def test_figures(told: str, text: str) -> None:
-    assert told == text
-
-
 def _lists() -> list[str]:
     named = [name for name in PAGES if name not in ("overview", "job", "flow")]
     return ["", *named, *(f"counts?state={state}" for state in ("running", "failed")), "jobs?task=nobody-knows-it"]
@@ -260,7 +229,7 @@ def _flows(recruiter: Recruiter) -> list[str]:
 def _questions() -> list[str]:
     """What is asked before something is done."""
     return [f"confirm?verb={verb}&name=mail" for verb in NAMED] + [
-        f"confirm?verb={verb}&task=resize" for verb in ON_JOBS
+        f"confirm?verb={verb}&task=resize" for verb in JOB_ACTIONS
     ]
 
 

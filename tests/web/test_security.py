@@ -77,6 +77,15 @@ class TestBasicAuth:
         refused = client.post("api/actions", auth=auth or ("", ""), json={"verb": "block-starts"})
         assert refused.status_code == 401
 
+    def test_an_error_before_signing_in_names_nothing(self, client: httpx.Client, recruiter: Recruiter) -> None:
+        answers = [client.get("nothing/here"), client.post("jobs"), client.get("api/nothing")]
+        assert [answer.status_code for answer in answers] == [401, 405, 401]
+        for answer in answers:
+            assert "MongoDB" not in answer.text
+            assert recruiter.target.database not in answer.text
+        missing = client.get("nothing/here", auth=("bob", "battery"))
+        assert (missing.status_code, recruiter.target.database in missing.text) == (404, True)
+
     def test_a_header_that_is_none_is_refused(self, client: httpx.Client) -> None:
         for header in ("Basic", "Basic !!", "Basic YQ==", "Bearer x", "Basic \x80"):
             answer = client.get("", headers={b"authorization": header.encode("latin-1")})
@@ -260,6 +269,20 @@ class TestSecrets:
             assert answer.status_code == 200
             assert "hunter2" not in answer.text, place
             assert "ada" in answer.text or "tab=" in place
+
+    def test_are_masked_in_errors_of_steps_and_jobs(self, console: Consoles, recruiter: Recruiter) -> None:
+        @recruiter.task
+        def connect() -> None:
+            raise ConnectionError("no answer from mongodb://ada:hunter2@db1/shop")
+
+        flow = recruiter.flow("one")
+        flow.add(connect)
+        id = flow.start().id
+        recruiter.run_all(connect)
+        client = console()
+        for place in (f"flow?id={id}", f"api/flow?id={id}", "jobs", "api/jobs", "", "api/overview"):
+            text = client.get(place).text
+            assert ("ConnectionError" in text, "hunter2" in text) == (True, False), place
 
     def test_cannot_be_found_out_by_asking(self, console: Consoles, secret: str) -> None:
         del secret

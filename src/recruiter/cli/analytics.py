@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from rich.table import Table
@@ -12,11 +12,11 @@ from rich.text import Text
 
 from recruiter.cli import options as given
 from recruiter.cli.options import Duration, recruiter_on
-from recruiter.cli.output import Column, Output, console, number, say_json, sparkline, table_of, write
+from recruiter.cli.output import Column, Output, as_iso, console, number, say_json, sparkline, table_of, write
 from recruiter.domain.duration import brief, humanize
 from recruiter.domain.search.filter import filter_from_words
 from recruiter.domain.state import State
-from recruiter.domain.statistics import MINUTE, Analytics, Flow, Queue, Times
+from recruiter.domain.statistics import MINUTE, Analytics, PeriodSummary, Queue, Times
 
 _LONG_AGO = timedelta(seconds=2)
 
@@ -65,7 +65,7 @@ def as_document(told: Analytics) -> dict[str, Any]:
     """All of it for scripts; times as text, the step in seconds, groups and tasks by name."""
     document = asdict(told)
     document["step"] = told.step.total_seconds()
-    document["series"] = {_iso(at): asdict(flow) for at, flow in told.series.items()}
+    document["series"] = {as_iso(at): asdict(flow) for at, flow in told.series.items()}
     document["queues"] = [{"group": group, "task": task, **asdict(each)} for (group, task), each in told.queues.items()]
     document["flows"] = [{"group": group, "task": task, **asdict(each)} for (group, task), each in told.flows.items()]
     return document
@@ -74,9 +74,12 @@ def as_document(told: Analytics) -> dict[str, Any]:
 def _print(told: Analytics, by: By, counts: Mapping[str, Mapping[str, int]] | None, now: datetime) -> None:
     page = console()
     ended = ", ".join(f"{number(count)} {state}" for state, count in sorted(told.ended.items())) or "nothing"
+    span = humanize(timedelta(seconds=round((told.until - told.since).total_seconds())))
+    states = ("queued", "running", "postponed", "zombies")
+    jobs = ", ".join(f"{number(getattr(told.jobs, state))} {state}" for state in states)
     facts = {
-        "jobs": _queue(told.jobs) + counted_before(told, now),
-        "from": f"{told.since:%Y-%m-%d %H:%M:%S} to {told.until:%H:%M:%S} UTC ({humanize(_whole(told))})",
+        "jobs": jobs + counted_before(told, now),
+        "from": f"{told.since:%Y-%m-%d %H:%M:%S} to {told.until:%H:%M:%S} UTC ({span})",
         "ended": ended,
         "throughput": f"{number(told.throughput.value)} a minute, {number(told.throughput.value_per_second)} a second",
         "latency": _times(told.latency),
@@ -86,30 +89,21 @@ def _print(told: Analytics, by: By, counts: Mapping[str, Mapping[str, int]] | No
     if parts and by == "time":
         values = [flow.throughput.value for flow in told.series.values()]
         facts["by minute" if told.step == MINUTE else "by hour"] = sparkline(values, plain=page.options.ascii_only)
-    write(page, _facts(facts))
-    if counts is not None:
-        write(page, "", _counts(counts, by, page.width))
-    elif parts:
-        write(page, "", _table(parts, by, page.width))
-
-
-def _facts(facts: Mapping[str, str]) -> Table:
-    """Names in bold, and beside them what is long, broken between words and not within them."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True, style="bold", min_width=14)
     grid.add_column()
     for name, text in facts.items():
         grid.add_row(Text(name), Text(text))
-    return grid
+    write(page, grid)
+    if counts is not None:
+        rows = [{by: name, **{state.value: number(of.get(state, 0)) for state in State}} for name, of in counts.items()]
+        columns = [Column(by, fair=14), *(Column(state.value, right=True) for state in State)]
+        write(page, "", table_of(rows, columns, page.width))
+    elif parts:
+        write(page, "", _table(parts, by, page.width))
 
 
-def _counts(counts: Mapping[str, Mapping[str, int]], by: By, width: int) -> Table:
-    rows = [{by: name, **{state.value: number(of.get(state, 0)) for state in State}} for name, of in counts.items()]
-    columns = [Column(by, fair=14), *(Column(state.value, right=True) for state in State)]
-    return table_of(rows, columns, width)
-
-
-def _parts(told: Analytics, by: By) -> list[tuple[str, Queue | None, Flow | None]]:
+def _parts(told: Analytics, by: By) -> list[tuple[str, Queue | None, PeriodSummary | None]]:
     if by == "time":
         days = told.until - told.since > timedelta(days=1)
         return [(f"{at:%m-%d %H:%M}" if days else f"{at:%H:%M}", None, flow) for at, flow in told.series.items()]
@@ -121,7 +115,7 @@ def _parts(told: Analytics, by: By) -> list[tuple[str, Queue | None, Flow | None
     return [(name, queues.get(name), flows.get(name)) for name in sorted({*queues, *flows})]
 
 
-def _table(parts: list[tuple[str, Queue | None, Flow | None]], by: By, width: int) -> Table:
+def _table(parts: list[tuple[str, Queue | None, PeriodSummary | None]], by: By, width: int) -> Table:
     waiting = () if by == "time" else ("queued", "running", "postponed")
     columns = [
         Column("name", fair=16, title=by),
@@ -131,15 +125,14 @@ def _table(parts: list[tuple[str, Queue | None, Flow | None]], by: By, width: in
         Column("time", right=True),
         Column("time_p95", right=True, rank=2, title="p95"),
     ]
-    rows = [{"name": name, **_waiting(queue, waiting), **_flow(flow)} for name, queue, flow in parts]
+    rows = []
+    for name, queue, flow in parts:
+        counts = {state: number(getattr(queue, state)) if queue else "0" for state in waiting}
+        rows.append({"name": name, **counts, **figures(flow)})
     return table_of(rows, columns, width)
 
 
-def _waiting(queue: Queue | None, names: Sequence[str]) -> dict[str, str]:
-    return {name: number(getattr(queue, name)) if queue else "0" for name in names}
-
-
-def _flow(flow: Flow | None) -> dict[str, str]:
+def figures(flow: PeriodSummary | None) -> dict[str, str]:
     if flow is None:
         return {"a minute": "0", "failed": "0", **dict.fromkeys(("latency", "latency_p95", "time", "time_p95"), "–")}
     late, took = flow.latency, flow.execution_time
@@ -159,21 +152,8 @@ def counted_before(told: Analytics, now: datetime) -> str:
     return f" (counted {humanize(timedelta(seconds=round(age.total_seconds())))} ago)" if age >= _LONG_AGO else ""
 
 
-def _queue(jobs: Queue) -> str:
-    names = ("queued", "running", "postponed", "zombies")
-    return ", ".join(f"{number(getattr(jobs, name))} {name}" for name in names)
-
-
 def _times(times: Times) -> str:
     if times.longest is None:
         return "–"
     rest = (("median", times.median), ("95 %", times.p95), ("99 %", times.p99), ("longest", times.longest))
     return f"{brief(times.average)} on average; " + ", ".join(f"{name} {brief(value)}" for name, value in rest)
-
-
-def _whole(told: Analytics) -> timedelta:
-    return timedelta(seconds=round((told.until - told.since).total_seconds()))
-
-
-def _iso(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")

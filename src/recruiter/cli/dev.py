@@ -1,7 +1,7 @@
 """`recruiter dev`, `recruiter shell` and `recruiter init`: the commands for development.
 
 `dev` starts everything on a private MongoDB. It watches the files of the application and starts its processes again
-when one changes. The new code is loaded first in a process of its own. If it cannot be loaded, the old code goes on.
+when one changes. The new code is first loaded in a separate process. If that fails, the old code stays.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from importlib import import_module
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 from rich.text import Text
 
-from recruiter.app import Recruiter
 from recruiter.application import Application, load_application
 from recruiter.cli import options as given
-from recruiter.cli.options import Count, TargetOptions, point, settings_from, target_for
+from recruiter.cli.options import Count, TargetOptions, recruiter_of, settings_from, target_for
 from recruiter.cli.output import console, say, write
 from recruiter.cli.start import run_fleet
 from recruiter.cli.web import dev_console
@@ -116,7 +116,8 @@ def dev(
 @contextmanager
 def _private_server(folder: Path, database: str, mongod: str | None) -> Iterator[str]:
     """A MongoDB for this command; gives the address of this database on it."""
-    port = _USUAL_PORT if _is_free(_USUAL_PORT) else None
+    with closing(socket.socket()) as probe:
+        port = _USUAL_PORT if probe.connect_ex(("127.0.0.1", _USUAL_PORT)) != 0 else None
     server = EmbeddedServer(folder.absolute(), port=port, binary=mongod)
     uri = Target.parse(server.start()).in_database(database).uri
     _say("private MongoDB at ", (uri, "bold"), f", data in {folder} (for development only)")
@@ -144,12 +145,14 @@ def _run(wanted: _DevOptions, stop: Stop, web: bool, watched: _Watched) -> int:
     ):
         if address is not None:
             _say("web console at ", (address, "bold"))
+        elif web:
+            _say(f"no web console; to see the jobs in a browser: {installing('web')}")
         return run_fleet(settings, stop, lambda: _say(("ready", "bold"), ready), each_round)
 
 
 @dataclass(frozen=True)
 class _Watched:
-    """Whether files are watched, in which folders beside the application's own, and where MongoDB writes."""
+    """Whether files are watched, in which additional folders, and the folder of MongoDB."""
 
     wanted: bool
     folders: Sequence[Path]
@@ -157,7 +160,7 @@ class _Watched:
 
     @contextmanager
     def by(self, bootstrap: str | None) -> Iterator[Callable[[Fleet], None]]:
-        """Gives what the fleet is to call in every round."""
+        """Yields the function that the fleet calls in every round."""
         if not self.wanted or bootstrap is None:
             yield lambda _fleet: None
         elif not is_installed():
@@ -182,18 +185,13 @@ class _DevOptions:
         self.log_level = "debug"
 
 
-def _is_free(port: int) -> bool:
-    with closing(socket.socket()) as probe:
-        return probe.connect_ex(("127.0.0.1", port)) != 0
-
-
 def is_installed() -> bool:
     """Whether the extra is there."""
     return importlib.util.find_spec("watchfiles") is not None
 
 
 def folder_of(bootstrap: str) -> Path:
-    """Where the files of an application are: the folder of its file, or for a module the working directory."""
+    """The folder of an application: of its file, or for a module the working directory."""
     place = bootstrap.partition(":")[0] if not Path(bootstrap).exists() else bootstrap
     return Path(place).resolve().parent if place.endswith(".py") else Path.cwd()
 
@@ -239,7 +237,7 @@ class Reloader:
         return sorted(os.path.relpath(path) for path in changed)
 
     def reload(self, fleet: Fleet) -> None:
-        """To be called again and again; reloads the fleet if a file has changed and the application can be loaded."""
+        """Reloads the fleet if a file has changed and the application can be loaded."""
         changed = self.take()
         if not changed:
             return
@@ -253,7 +251,7 @@ class Reloader:
 
 
 def _error_of(bootstrap: str) -> str | None:
-    """Loads the application in a process of its own; what is wrong with it if that fails."""
+    """Loads the application in a separate process; returns the error if that fails."""
     ended = subprocess.run(
         [sys.executable, "-c", _LOAD, bootstrap], capture_output=True, text=True, check=False, process_group=0
     )
@@ -281,31 +279,31 @@ def shell(
     """
     settings = settings_from(common)
     application = load_application(file or settings.bootstrap)
-    recruiter = _recruiter(application, point(application, settings))
-    names = _names(application, recruiter)
+    recruiter = recruiter_of(application, settings)
+    # The public names of the application and of the modules of its tasks, as if they had been typed here.
+    names = {**_task_names(application), "__name__": "__console__", "recruiter": recruiter}
+    names |= _public(application.module)
     if execute is not None:
         return _run_statement(execute, names)
     if sys.stdin.isatty():
         _complete(names)
-    code.interact(banner=_banner(application, recruiter), local=names, exitmsg="")
+    tasks = ", ".join(sorted(application.registry.own_names)) or "none"
+    banner = f"Recruiter on {recruiter.target.described}. Tasks: {tasks}. `recruiter` is the application; Ctrl-D ends."
+    code.interact(banner=banner, local=names, exitmsg="")
     return 0
 
 
-def _recruiter(application: Application, target: Target) -> Recruiter:
-    owners = [owner for owner in application.owners if isinstance(owner, Recruiter)]
-    return owners[0] if owners else Recruiter(target.uri, prefix=target.prefix)
+def _task_names(application: Application) -> dict[str, Any]:
+    """The public names of the modules that define tasks. With Flask and Django, the module of the application is ours
+    and has few names."""
+    registry = application.registry
+    functions = [getattr(registry.get(name), "function", None) for name in sorted(registry.own_names)]
+    modules = dict.fromkeys(function.__module__ for function in functions if function is not None)
+    return {name: value for module in modules for name, value in _public(sys.modules.get(module)).items()}
 
 
-def _names(application: Application, recruiter: Recruiter) -> dict[str, Any]:
-    """The public names of the application, as if they had been typed here."""
-    own = vars(application.module) if application.module is not None else {}
-    public = {name: value for name, value in own.items() if not name.startswith("_")}
-    return {"__name__": "__console__", "recruiter": recruiter, **public}
-
-
-def _banner(application: Application, recruiter: Recruiter) -> str:
-    tasks = ", ".join(sorted(application.registry.own_names)) or "none"
-    return f"Recruiter on {recruiter.target.described}. Tasks: {tasks}. `recruiter` is the application; Ctrl-D ends."
+def _public(module: ModuleType | None) -> dict[str, Any]:
+    return {} if module is None else {name: value for name, value in vars(module).items() if name[0] != "_"}
 
 
 def _run_statement(statement: str, names: dict[str, Any]) -> int:
@@ -342,7 +340,7 @@ def init(folder: Path = Path(), /, *, name: str | None = None) -> None:
     name
         The name of the project and of its database (default: the name of the folder).
     """
-    project = name or _name_of(folder)
+    project = name or re.sub(r"[^a-z0-9]+", "_", folder.resolve().name.lower()).strip("_")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", project):
         raise SettingsError(
             f"{project!r} cannot be the name of a database and a service; give a --name such as my_shop"
@@ -353,8 +351,11 @@ def init(folder: Path = Path(), /, *, name: str | None = None) -> None:
     if existing:
         raise SettingsError(f"these files exist already, and nothing was written: {', '.join(existing)}")
     for path, text in written.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        except OSError as error:
+            raise SettingsError(f"{path} cannot be written: {error.strerror}") from None
         say(f"wrote {path}")
     where = "" if folder == Path() else f" in {folder}"
     say(f"{plural(len(written), 'file')}. Next{where}: pip install -r requirements.txt, pytest, recruiter dev")
@@ -364,10 +365,6 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
     for name, value in values.items():
         text = text.replace(name, value)
     return text
-
-
-def _name_of(folder: Path) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", folder.resolve().name.lower()).strip("_")
 
 
 def _templates() -> Iterator[tuple[str, str]]:

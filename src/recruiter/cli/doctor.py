@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from datetime import timedelta
 from typing import Annotated
 
 from cyclopts import Parameter
 from rich.text import Text
 
-from recruiter.cli.options import PATIENCE, TargetOptions, settings_from, target_for
-from recruiter.cli.output import Output, console, report, say, show, write
+from recruiter.cli.options import PATIENCE, ReportOptions, settings_from, target_for
+from recruiter.cli.output import console, say, show, write
 from recruiter.doctor import Thresholds, examine
 from recruiter.doctor.findings import Code, Finding, Level
 from recruiter.domain.duration import to_timedelta
@@ -22,13 +21,7 @@ _EVERY = "Name every document that cannot be read, not only the first 20 of each
 All = Annotated[bool, Parameter(name="--all", negative=(), help=_EVERY)]
 
 
-def doctor(
-    *,
-    all_: All = False,
-    late: str = "5m",
-    target: TargetOptions = TargetOptions(),
-    output: Output = "table",
-) -> int:
+def doctor(*, all_: All = False, late: str = "5m", common: ReportOptions = ReportOptions()) -> int:
     """Checks MongoDB, the fleet and the jobs, and says what to do. Exit code 1 if a person must act now.
 
     Parameters
@@ -36,24 +29,22 @@ def doctor(
     late
         How long a due job may wait for a slot before it is a problem.
     """
-    settings = settings_from(target)
+    settings = settings_from(common)
     store = Store(target_for(settings), patience=PATIENCE)
     try:
-        findings = examine(store, _thresholds(settings.considered_dead_after, to_timedelta(late), all_))
+        thresholds = Thresholds(silent=settings.considered_dead_after, late_job=to_timedelta(late))
+        if all_:
+            thresholds = replace(thresholds, unreadable_told=thresholds.unreadable_counted)
+        findings = examine(store, thresholds)
     finally:
         store.close()
-    if output == "table":
+    if common.output == "table":
         for finding in findings:
             _print(finding)
     else:
         rows = [asdict(finding) for finding in findings]
-        show(rows, ("level", "about", "code", "text", "todo"), output, empty="There are no findings.")
+        show(rows, ("level", "about", "code", "text", "todo"), common.output, empty="There are no findings.")
     return 1 if any(finding.level is Level.PROBLEM for finding in findings) else 0
-
-
-def _thresholds(silent: timedelta, late: timedelta, all_: bool) -> Thresholds:
-    usual = Thresholds(silent=silent, late_job=late)
-    return replace(usual, unreadable_told=usual.unreadable_counted) if all_ else usual
 
 
 def _print(finding: Finding) -> None:
@@ -70,16 +61,16 @@ def _below(text: str, blanks: int) -> str:
     return f"\n{' ' * blanks}".join(text.splitlines())
 
 
-def prepare(*, target: TargetOptions = TargetOptions(), output: Output = "table") -> None:
+def prepare(*, common: ReportOptions = ReportOptions()) -> None:
     """Creates the collections, indexes and validators. Processes do it too when they start, with enough rights."""
-    store = Store(target_for(settings_from(target)), patience=PATIENCE)
+    store = Store(target_for(settings_from(common)), patience=PATIENCE)
     try:
         store.reach()
         made = store.prepare(insist=True)
-        if output == "table":
+        if common.output == "table":
             for difference in made:
                 say(f"made: {difference}")
         told = f"database {store.target.database} {'is' if made else 'was'} prepared"
-        report(told, {"database": store.target.database, "made": list(map(str, made))}, output)
+        common.report(told, {"database": store.target.database, "made": list(map(str, made))})
     finally:
         store.close()

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from cyclopts import App
 from rich.text import Text
 
-from recruiter.cli import options as given
-from recruiter.cli.options import Count, Flag, Yes, recruiter_on
-from recruiter.cli.output import Column, Output, as_text, ask, console, report, say, say_json, show, write
+from recruiter.cli.options import ChangeOptions, Count, Flag, ReportOptions, Yes, recruiter_on
+from recruiter.cli.output import Column, as_text, ask, console, say, say_json, show, write
 from recruiter.domain.duration import brief
-from recruiter.domain.flow import Branch, branches
+from recruiter.domain.flow import branches
 from recruiter.domain.job import JobId
 from recruiter.views.flows import FlowReport, StepReport
 
@@ -38,8 +36,7 @@ def list_(
     limit: Count = 50,
     owner: str | None = None,
     running: bool | None = None,
-    common: given.TargetOptions = given.TargetOptions(),
-    output: Output = "table",
+    common: ReportOptions = ReportOptions(),
 ) -> None:
     """Lists flows, the newest first, with the number of their steps and how many have ended.
 
@@ -54,77 +51,56 @@ def list_(
     """
     with recruiter_on(common) as recruiter:
         rows = [_row(flow) for flow in recruiter.flows.latest(limit=limit, owner=owner, running=running)]
-        show(rows, _COLUMNS, output, empty="There are no flows.")
+        show(rows, _COLUMNS, common.output, empty="There are no flows.")
 
 
 @app.command(name="show")
-def show_(id: str, /, *, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
+def show_(id: str, /, *, common: ReportOptions = ReportOptions()) -> None:
     """Shows a flow as a tree of its steps, each with its state."""
     with recruiter_on(common) as recruiter:
         flow = recruiter.flows.find(id)
         report, steps = flow.report(), flow.steps()
-        if output != "table":
-            say_json({**_row(report), "flow": [_step(step) for step in steps]}, output)
+        if common.output != "table":
+            rows = [{**asdict(step), "any": [each for each in step.after if each in step.any]} for step in steps]
+            say_json({**_row(report), "flow": rows}, common.output)
             return
         say(_told(report))
         write(console(), *_tree(steps), soft_wrap=True)
 
 
 @app.command
-def cancel(
-    id: str,
-    /,
-    *,
-    yes: Yes = False,
-    who: given.AuthorOptions = given.AuthorOptions(),
-    common: given.TargetOptions = given.TargetOptions(),
-    output: Output = "table",
-) -> int:
+def cancel(id: str, /, *, yes: Yes = False, common: ChangeOptions = ChangeOptions()) -> int:
     """Cancels every step of a flow that has not ended."""
     with recruiter_on(common) as recruiter:
         flow = recruiter.flows.find(id)
         if not ask(f"{_told(flow.report())} Cancel it?", yes):
-            report("Nothing was cancelled.", {"id": id, "count": 0}, output)
+            common.report("Nothing was cancelled.", {"id": id, "count": 0})
             return 1
-        cancelled = flow.cancel(by=who.author, reason=who.reason)
+        cancelled = flow.cancel(by=common.author, reason=common.reason)
         told = f"{_steps(cancelled)} being cancelled. To run them again when they have ended: recruiter flow retry {id}"
-        report(told, {"id": id, "count": cancelled}, output)
+        common.report(told, {"id": id, "count": cancelled})
         return 0
 
 
 @app.command
-def pause(
-    id: str,
-    /,
-    *,
-    who: given.AuthorOptions = given.AuthorOptions(),
-    common: given.TargetOptions = given.TargetOptions(),
-    output: Output = "table",
-) -> None:
+def pause(id: str, /, *, common: ChangeOptions = ChangeOptions()) -> None:
     """Pauses a flow: none of its steps starts until it is resumed. Running steps continue."""
     with recruiter_on(common) as recruiter:
-        recruiter.flows.find(id).pause(by=who.author, reason=who.reason)
+        recruiter.flows.find(id).pause(by=common.author, reason=common.reason)
         told = f"flow {id} is paused. Resume it with: recruiter flow resume {id}"
-        report(told, {"id": id, "paused": True}, output)
+        common.report(told, {"id": id, "paused": True})
 
 
 @app.command
-def resume(id: str, /, *, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
+def resume(id: str, /, *, common: ReportOptions = ReportOptions()) -> None:
     """Resumes a flow that was paused."""
     with recruiter_on(common) as recruiter:
         recruiter.flows.find(id).resume()
-        report(f"flow {id} goes on", {"id": id, "paused": False}, output)
+        common.report(f"flow {id} goes on", {"id": id, "paused": False})
 
 
 @app.command
-def retry(
-    id: str,
-    /,
-    *,
-    lost: Flag = False,
-    common: given.TargetOptions = given.TargetOptions(),
-    output: Output = "table",
-) -> None:
+def retry(id: str, /, *, lost: Flag = False, common: ReportOptions = ReportOptions()) -> None:
     """Recovers the steps of a flow that have failed or were cancelled; the flow goes on where it stopped.
 
     Parameters
@@ -136,8 +112,8 @@ def retry(
         flow = recruiter.flows.find(id)
         left = 0 if lost else flow.report().counts.get("lost", 0)
         recovered = flow.retry(lost=lost)
-        report(f"{_steps(recovered)} recovered", {"id": id, "count": recovered, "lost": left}, output)
-        if left and output == "table":
+        common.report(f"{_steps(recovered)} recovered", {"id": id, "count": recovered, "lost": left})
+        if left and common.output == "table":
             say(f"Lost steps may have done their work and stay as they are: {left}. Recover them with --lost")
 
 
@@ -172,24 +148,18 @@ def _counted(flow: FlowReport) -> str:
     return ", ".join(f"{steps} {state}" for state, steps in flow.counts.items())
 
 
-def _step(step: StepReport) -> dict[str, Any]:
-    return {**asdict(step), "any": [each for each in step.after if each in step.any]}
-
-
 def _tree(steps: list[StepReport]) -> list[Text]:
     by_id = {step.step: step for step in steps}
     ordinary = {step.step: step.after for step in steps if step.on is None}
-    lines = [_line(branch, by_id) for branch in branches(ordinary, lambda id: (by_id[id].task, by_id[id].state))]
+    lines = []
+    for branch in branches(ordinary, lambda id: (by_id[id].task, by_id[id].state)):
+        shown = _shown(by_id[branch.steps[0]], branch.steps, branch.parent)
+        lines.append(Text(branch.prefix).append_text(shown))
     for step in steps:
         if step.on is not None:
             line = Text(f"on {step.on.value}: ")
             lines.append(line.append_text(_shown(step, (step.step,), None)))
     return lines
-
-
-def _line(branch: Branch, by_id: Mapping[JobId, StepReport]) -> Text:
-    first = by_id[branch.steps[0]]
-    return Text(branch.prefix).append_text(_shown(first, branch.steps, branch.parent))
 
 
 def _shown(step: StepReport, steps: tuple[JobId, ...], parent: JobId | None) -> Text:

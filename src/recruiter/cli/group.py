@@ -7,12 +7,11 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from recruiter.cli import options as given
-from recruiter.cli.options import Flag, noting_new_names, recruiter_on
-from recruiter.cli.output import Column, Output, report, say, show
+from recruiter.cli.options import ChangeOptions, Flag, ReportOptions, noting_new_names, recruiter_on
+from recruiter.cli.output import Column, say, show
+from recruiter.domain.planning.rules import FLEET
 from recruiter.domain.text import remark
 from recruiter.errors import SettingsError
-from recruiter.store.collections.limits import FLEET
 
 _COLUMNS = (
     Column("group", fair=24, whole=True),
@@ -25,7 +24,7 @@ app = App(name="group", help="List groups of jobs, pause and resume them, share 
 
 
 @app.command(name="list")
-def list_(*, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
+def list_(*, common: ReportOptions = ReportOptions()) -> None:
     """Lists groups that have jobs, are paused or are shared, with the number of jobs and of workers that serve them."""
     with recruiter_on(common) as recruiter:
         rules, workers = recruiter.controls.rules(), recruiter.store.roster.read()
@@ -44,19 +43,11 @@ def list_(*, common: given.TargetOptions = given.TargetOptions(), output: Output
         if (blocked := rules.paused.get(FLEET)) is not None:
             told = remark(blocked.by, blocked.reason, blocked.at)
             say(f"All starts are blocked by {told}. Allow them with: recruiter group resume --all", stderr=True)
-        show(rows, _COLUMNS, output, empty="No group has jobs.")
+        show(rows, _COLUMNS, common.output, empty="No group has jobs.")
 
 
 @app.command
-def pause(
-    group: str | None = None,
-    /,
-    *,
-    all: bool = False,
-    who: given.AuthorOptions = given.AuthorOptions(),
-    common: given.TargetOptions = given.TargetOptions(),
-    output: Output = "table",
-) -> None:
+def pause(group: str | None = None, /, *, all: bool = False, common: ChangeOptions = ChangeOptions()) -> None:
     """Pauses a group: none of its jobs starts until it is resumed. Running jobs continue.
 
     Parameters
@@ -67,36 +58,29 @@ def pause(
     with recruiter_on(common) as recruiter:
         if all or group is None:
             _exactly_one(group, all)
-            recruiter.controls.block_starts(by=who.author, reason=who.reason)
+            recruiter.controls.block_starts(by=common.author, reason=common.reason)
             told = "All starts are blocked. Allow them with: recruiter group resume --all"
-            report(told, {"blocked": True}, output)
+            common.report(told, {"blocked": True})
         else:
             with noting_new_names(recruiter, "group", group):
-                recruiter.controls.pause_group(group, by=who.author, reason=who.reason)
+                recruiter.controls.pause_group(group, by=common.author, reason=common.reason)
                 told = f"group {group} is paused. Resume it with: recruiter group resume {group}"
-                report(told, {"group": group, "paused": True}, output)
+                common.report(told, {"group": group, "paused": True})
 
 
 @app.command
-def resume(
-    group: str | None = None,
-    /,
-    *,
-    all: bool = False,
-    common: given.TargetOptions = given.TargetOptions(),
-    output: Output = "table",
-) -> None:
+def resume(group: str | None = None, /, *, all: bool = False, common: ReportOptions = ReportOptions()) -> None:
     """Resumes a group. With --all, jobs start again everywhere (paused groups stay paused)."""
     with recruiter_on(common) as recruiter:
         if all or group is None:
             _exactly_one(group, all)
             was = recruiter.controls.allow_starts()
             told = "jobs start again" if was else "starts were not blocked"
-            report(told, {"blocked": False, "changed": was}, output)
+            common.report(told, {"blocked": False, "changed": was})
         else:
             was = recruiter.controls.resume_group(group)
             told = f"group {group} is resumed" if was else f"group {group} was not paused"
-            report(told, {"group": group, "paused": False, "changed": was}, output)
+            common.report(told, {"group": group, "paused": False, "changed": was})
 
 
 @app.command
@@ -107,8 +91,7 @@ def fair(
     by: Literal["owner", "key"] | None = None,
     weight: Annotated[list[str] | None, Parameter(negative=())] = None,
     off: Flag = False,
-    common: given.TargetOptions = given.TargetOptions(),
-    output: Output = "table",
+    common: ReportOptions = ReportOptions(),
 ) -> None:
     """Shares a group fairly: its jobs take turns by owner or key, so that no tenant holds up another.
 
@@ -127,13 +110,13 @@ def fair(
         if off:
             was = recruiter.controls.unshare_group(group)
             told = f"group {group} is not shared any more" if was else f"group {group} was not shared"
-            report(told, {"group": group, "shared_by": None, "changed": was}, output)
+            common.report(told, {"group": group, "shared_by": None, "changed": was})
             return
         with noting_new_names(recruiter, "group", group):
             tenant = by or "owner"
             recruiter.controls.share_group(group, tenant, weights=_weights(weight or []), set_by=getpass.getuser())
             told = f"the jobs of group {group} take turns by {tenant}. Undo it with: recruiter group fair {group} --off"
-            report(told, {"group": group, "shared_by": tenant}, output)
+            common.report(told, {"group": group, "shared_by": tenant})
 
 
 def _weights(given: list[str]) -> dict[str, float]:

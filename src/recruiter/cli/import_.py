@@ -26,7 +26,7 @@ _BEFORE = "it was imported before"
 
 @dataclass(frozen=True)
 class _Line:
-    """What became of one document."""
+    """The outcome for one document."""
 
     id: str
     what: str
@@ -121,7 +121,9 @@ def _store_job(recruiter: Recruiter, moved: MovedJob, dry_run: bool) -> None:
     builder = builder if moved.retry is None else builder.retry_with_policy(moved.retry)
     job = replace(builder.build(), method=moved.method)
     if not dry_run:
-        recruiter.send_unused(job)
+        (stored,) = recruiter.produce(lambda here: here.enqueue([job], own_ids=True))
+        if isinstance(stored, RecruiterError):
+            raise stored
 
 
 def _store_scheduler(recruiter: Recruiter, moved: MovedScheduler, dry_run: bool, known: bool) -> None:

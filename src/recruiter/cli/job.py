@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -19,21 +17,29 @@ from rich.status import Status
 from recruiter.app import Recruiter
 from recruiter.application import load_application
 from recruiter.cli import options as given
-from recruiter.cli.options import CountOrAll, FilterOptions, Flag, Yes, recruiter_on
-from recruiter.cli.output import Output, ask, console, print_error, report, say, say_json, show
-from recruiter.cli.records import COLUMNS, draw, full_record, record, row
-from recruiter.domain.job import Job, JobId
+from recruiter.cli.options import (
+    ApplicationReportOptions,
+    ChosenJobs,
+    CountOrAll,
+    FilterOptions,
+    Flag,
+    ReportOptions,
+    recruiter_on,
+)
+from recruiter.cli.output import ask, console, print_error, say, say_json, show
+from recruiter.cli.records import COLUMNS, draw, row
+from recruiter.domain.job import Job
 from recruiter.domain.lane import Lane
-from recruiter.domain.search.filter import JobFilter, JobSummary, Page
+from recruiter.domain.search.filter import JobFilter, Page
 from recruiter.domain.state import State
 from recruiter.domain.text import plural
 from recruiter.errors import JobSucceeded, RecruiterError, SettingsError, StoreError
+from recruiter.job_actions import JOB_ACTIONS, ActionResult, JobAction
 from recruiter.jobs import MOST_LISTED
 from recruiter.views.explain import waiting_reasons
+from recruiter.views.record import job_record
 
 app = App(name="job", help="Find jobs, look at them, change, cancel, recover and remove them.")
-
-Everything = Annotated[bool, Parameter(negative=(), help="Select all jobs; without ids and filters.")]
 
 
 @app.command(name="list")
@@ -43,8 +49,7 @@ def list_(
     after: str | None = None,
     full: Flag = False,
     which: FilterOptions = FilterOptions(),
-    common: given.TargetOptions = given.TargetOptions(),
-    output: Output = "table",
+    common: ReportOptions = ReportOptions(),
 ) -> None:
     """Lists running jobs, then waiting jobs in the order in which they start, then ended jobs, the newest first.
 
@@ -58,26 +63,27 @@ def list_(
         Print each job with arguments, attempts and log; for --output json and jsonl.
     """
     wanted = which.to_filter()
-    if full and output == "table":
+    if full and common.output == "table":
         raise SettingsError("--full is for --output json or jsonl; `recruiter job show ID` shows everything of one job")
     with recruiter_on(common) as recruiter:
         rows: list[dict[str, Any]] = []
         found, next_ = 0, None
         for page in _pages(recruiter, wanted, limit, after, full):
             found, next_ = found + len(page), page.next
-            now = recruiter.clock.now()
-            if output == "table":
-                some = _rows(recruiter, [job for job in page if isinstance(job, JobSummary)], now)
+            if common.output == "table":
+                some = _rows(recruiter, page, recruiter.clock.now())
             else:
-                some = [_record(job) for job in page]
-            if output == "jsonl":  # as they come: there may be very many
-                show(some, (), output, empty="")
+                some = [job_record(job, minimal=not full) for job in page]
+            for document in page.unreadable:
+                say(document, stderr=True)
+            if common.output == "jsonl":  # as they come: there may be very many
+                show(some, (), common.output, empty="")
             else:
                 rows += some
         if not found and after is None:
             recruiter.jobs.recognize(wanted)
-        if output != "jsonl":
-            show(rows, COLUMNS, output, empty=f"There are no jobs{'' if wanted.is_empty else f' ({wanted})'}.")
+        if common.output != "jsonl":
+            show(rows, COLUMNS, common.output, empty=f"There are no jobs{'' if wanted.is_empty else f' ({wanted})'}.")
         if next_ is not None:
             say(f"There are more jobs. Show the next page with: --after {next_}", stderr=True)
 
@@ -87,8 +93,7 @@ def count(
     *,
     exact: Flag = False,
     which: FilterOptions = FilterOptions(),
-    common: given.TargetOptions = given.TargetOptions(),
-    output: Output = "table",
+    common: ReportOptions = ReportOptions(),
 ) -> None:
     """Counts jobs. `recruiter analytics` counts them by group, task, owner or tag.
 
@@ -102,21 +107,14 @@ def count(
         number = recruiter.jobs.count(wanted, most=None) if exact else recruiter.jobs.count(wanted)
         if not number.number:
             recruiter.jobs.recognize(wanted)
-        if output == "table":
+        if common.output == "table":
             say(number)
         else:
-            say_json(number._asdict(), output)
+            say_json(number._asdict(), common.output)
 
 
 @app.command(name="show")
-def show_(
-    id: str,
-    /,
-    *,
-    log: CountOrAll = 20,
-    common: given.TargetOptions = given.TargetOptions(),
-    output: Output = "table",
-) -> None:
+def show_(id: str, /, *, log: CountOrAll = 20, common: ReportOptions = ReportOptions()) -> None:
     """Shows a job: why it is not running, its arguments, its history, its attempts and its log.
 
     Parameters
@@ -129,25 +127,17 @@ def show_(
         now = recruiter.explain(known)
         try:
             job = recruiter.find(known)
-        except StoreError:  # MongoDB has just answered: so it is a document that nobody has adopted
-            show([{"id": known, "now": now}], ("id", "now"), output, empty="")
+        except StoreError:  # MongoDB has just answered, so the document is not adopted yet
+            show([{"id": known, "now": now}], ("id", "now"), common.output, empty="")
             return
-        if output == "table":
+        if common.output == "table":
             draw(job, now, log)
         else:
-            say_json({"now": now, **full_record(job)}, output)
+            say_json({"now": now, **job_record(job)}, common.output)
 
 
 @app.command
-def cancel(
-    *ids: str,
-    who: given.AuthorOptions = given.AuthorOptions(),
-    everything: Everything = False,
-    yes: Yes = False,
-    which: FilterOptions = FilterOptions(),
-    common: given.TargetOptions = given.TargetOptions(),
-    output: Output = "table",
-) -> int:
+def cancel(*ids: str, who: given.AuthorOptions = given.AuthorOptions(), chosen: ChosenJobs = ChosenJobs()) -> int:
     """Cancels jobs that have not ended, by their ids or by a filter: waiting ones never run, running ones are stopped.
 
     Parameters
@@ -155,50 +145,19 @@ def cancel(
     ids
         The ids of the jobs; leave them out to use a filter.
     """
-    with recruiter_on(common) as recruiter:
-
-        def one(id: JobId) -> Done:
-            recruiter.cancel(id, by=who.author, reason=who.reason)
-            return Done("is being cancelled")
-
-        def many(filter: JobFilter, everything: bool, progress: OnDone) -> int:
-            return recruiter.jobs.cancel(
-                filter, by=who.author, reason=who.reason, everything=everything, progress=progress
-            )
-
-        action = Action("cancel", "cancelling", "being cancelled", one, JobFilter.to_cancel, many)
-        return act(recruiter, action, ids, which, everything, yes, output)
+    return _act("cancel", ids, chosen, by=who.author, reason=who.reason)
 
 
 @app.command
-def run(
-    *ids: str,
-    who: given.AuthorOptions = given.AuthorOptions(),
-    everything: Everything = False,
-    yes: Yes = False,
-    which: FilterOptions = FilterOptions(),
-    common: given.TargetOptions = given.TargetOptions(),
-    output: Output = "table",
-) -> int:
-    """Makes postponed jobs due, by their ids or by a filter: also those that wait for their retry, or sleep.
+def run(*ids: str, who: given.AuthorOptions = given.AuthorOptions(), chosen: ChosenJobs = ChosenJobs()) -> int:
+    """Makes postponed jobs due, by their ids or by a filter, including jobs that wait for their retry or sleep.
 
     Parameters
     ----------
     ids
         The ids of the jobs; leave them out to use a filter.
     """
-    with recruiter_on(common) as recruiter:
-
-        def one(id: JobId) -> Done:
-            recruiter.run_now(id, by=who.author, reason=who.reason)
-            return Done(f"is due now: {recruiter.explain(id)}")
-
-        def many(filter: JobFilter, everything: bool, progress: OnDone) -> int:
-            by, reason = who.author, who.reason
-            return recruiter.jobs.run_now(filter, by=by, reason=reason, everything=everything, progress=progress)
-
-        action = Action("run", "running", "due now", one, JobFilter.to_run, many)
-        return act(recruiter, action, ids, which, everything, yes, output)
+    return _act("run", ids, chosen, by=who.author, reason=who.reason)
 
 
 @app.command
@@ -207,11 +166,7 @@ def reschedule(
     at: str | None = None,
     in_: Annotated[str | None, Parameter(name="--in")] = None,
     who: given.AuthorOptions = given.AuthorOptions(),
-    everything: Everything = False,
-    yes: Yes = False,
-    which: FilterOptions = FilterOptions(),
-    common: given.TargetOptions = given.TargetOptions(),
-    output: Output = "table",
+    chosen: ChosenJobs = ChosenJobs(),
 ) -> int:
     """Gives waiting jobs another time, by their ids or by a filter. Jobs that a worker holds are refused.
 
@@ -227,21 +182,7 @@ def reschedule(
     if (at is None) == (in_ is None):
         raise SettingsError("give the new time: --at 2030-12-01T22:18:00Z, or --in 2h")
     moment = None if at is None else _date(at)
-    with recruiter_on(common) as recruiter:
-
-        def one(id: JobId) -> Done:
-            recruiter.reschedule(id, at=moment, in_=in_, by=who.author, reason=who.reason)
-            due = recruiter.find(id).scheduled_at
-            return Done(f"is rescheduled for {due:%Y-%m-%d %H:%M:%S} UTC", {"scheduled_at": due})
-
-        def many(filter: JobFilter, everything: bool, progress: OnDone) -> int:
-            by, reason = who.author, who.reason
-            return recruiter.jobs.reschedule(
-                filter, at=moment, in_=in_, by=by, reason=reason, everything=everything, progress=progress
-            )
-
-        action = Action("reschedule", "rescheduling", "rescheduled", one, JobFilter.to_change, many)
-        return act(recruiter, action, ids, which, everything, yes, output)
+    return _act("reschedule", ids, chosen, at=moment, in_=in_, by=who.author, reason=who.reason)
 
 
 @app.command
@@ -249,11 +190,7 @@ def reprioritise(
     *ids: str,
     priority: float,
     who: given.AuthorOptions = given.AuthorOptions(),
-    everything: Everything = False,
-    yes: Yes = False,
-    which: FilterOptions = FilterOptions(),
-    common: given.TargetOptions = given.TargetOptions(),
-    output: Output = "table",
+    chosen: ChosenJobs = ChosenJobs(),
 ) -> int:
     """Gives waiting jobs another priority, by their ids or by a filter. Jobs that a worker holds are refused.
 
@@ -265,20 +202,39 @@ def reprioritise(
         The new priority: a higher one goes first inside its group.
     """
     number = int(priority) if priority.is_integer() else priority
-    with recruiter_on(common) as recruiter:
+    return _act("reprioritise", ids, chosen, priority=number, by=who.author, reason=who.reason)
 
-        def one(id: JobId) -> Done:
-            recruiter.reprioritise(id, number, by=who.author, reason=who.reason)
-            return Done(f"has priority {number}", {"priority": number})
 
-        def many(filter: JobFilter, everything: bool, progress: OnDone) -> int:
-            by, reason = who.author, who.reason
-            return recruiter.jobs.reprioritise(
-                filter, priority=number, by=by, reason=reason, everything=everything, progress=progress
-            )
+@app.command
+def recover(*ids: str, schedule_at: str | None = None, again: Flag = False, chosen: ChosenJobs = ChosenJobs()) -> int:
+    """Runs ended jobs again, as new jobs, by their ids or by a filter.
 
-        action = Action("reprioritise", "reprioritising", "reprioritised", one, JobFilter.to_change, many)
-        return act(recruiter, action, ids, which, everything, yes, output)
+    A filter without a state selects jobs that failed or were lost and have not been recovered yet. A job that succeeded
+    is repeated only with --again, or if you say yes to the question.
+
+    Parameters
+    ----------
+    ids
+        The ids of the jobs; leave them out to use a filter.
+    schedule_at
+        When: 2030-12-01T22:18:00Z (default: now).
+    again
+        Repeat also jobs that succeeded: they do their work a second time.
+    """
+    at = None if schedule_at is None else _date(schedule_at)
+    return _act("recover", ids, chosen, schedule_at=at, again=again)
+
+
+@app.command
+def remove(*ids: str, chosen: ChosenJobs = ChosenJobs()) -> int:
+    """Removes ended jobs for good, by their ids or by a filter. Waiting and running jobs are refused.
+
+    Parameters
+    ----------
+    ids
+        The ids of the jobs; leave them out to use a filter.
+    """
+    return _act("remove", ids, chosen)
 
 
 @app.command
@@ -289,8 +245,7 @@ def signal(
     data: str | None = None,
     clear: Flag = False,
     by: str | None = None,
-    common: given.ApplicationOptions = given.ApplicationOptions(),
-    output: Output = "table",
+    common: ApplicationReportOptions = ApplicationReportOptions(),
 ) -> None:
     """Sends a signal to a job that waits for it, or will (current_job.wait_for).
 
@@ -303,7 +258,7 @@ def signal(
     data
         What wait_for returns, as JSON: '{"by": "ada"}'. It is sealed by the codec of the application, if it has one.
     clear
-        Store the data as it is: for an application without a codec, which then need not be loaded.
+        Store the data in clear: for an application without a codec, which then need not be loaded.
     by
         Who sends it (default: your user name).
     """
@@ -326,97 +281,16 @@ def signal(
             owner = load_application(bootstrap).owner_of(recruiter.find(id).task)
             recruiter.payload = getattr(owner, "payload", recruiter.payload)
             recruiter.signal(id, name, value, by=author)
-    report(f"job {id} was sent the signal {name!r}", {"id": id, "signal": name}, output)
+    common.report(f"job {id} was sent the signal {name!r}", {"id": id, "signal": name})
 
 
-@app.command
-def recover(
-    *ids: str,
-    schedule_at: str | None = None,
-    again: Flag = False,
-    everything: Everything = False,
-    yes: Yes = False,
-    which: FilterOptions = FilterOptions(),
-    common: given.TargetOptions = given.TargetOptions(),
-    output: Output = "table",
-) -> int:
-    """Runs ended jobs again, as new jobs, by their ids or by a filter.
-
-    A filter without a state selects jobs that failed or were lost and have not been recovered yet. A job that succeeded
-    is repeated only with --again, or if you say yes to the question.
-
-    Parameters
-    ----------
-    ids
-        The ids of the jobs; leave them out to use a filter.
-    schedule_at
-        When: 2030-12-01T22:18:00Z (default: now).
-    again
-        Repeat also jobs that succeeded: they do their work a second time.
-    """
-    at = None if schedule_at is None else _date(schedule_at)
-    with recruiter_on(common) as recruiter:
-
-        def one(id: JobId) -> Done:
-            try:
-                made = recruiter.recover(id, schedule_at=at, again=again)
-            except JobSucceeded:
-                if yes or not sys.stdin.isatty() or not ask(f"Job {id} succeeded. Do its work a second time?", False):
-                    raise
-                made = recruiter.recover(id, schedule_at=at, again=True)
-            return Done(f"is recovered as {made.id}", {"recovered_as": made.id, "key": made.key})
-
-        def many(filter: JobFilter, everything: bool, progress: OnDone) -> int:
-            return recruiter.jobs.recover(filter, schedule_at=at, again=again, everything=everything, progress=progress)
-
-        among = partial(JobFilter.to_recover, again=again)
-        action = Action("recover", "recovering", "recovered", one, among, many)
-        return act(recruiter, action, ids, which, everything, yes, output)
-
-
-@app.command
-def remove(
-    *ids: str,
-    everything: Everything = False,
-    yes: Yes = False,
-    which: FilterOptions = FilterOptions(),
-    common: given.TargetOptions = given.TargetOptions(),
-    output: Output = "table",
-) -> int:
-    """Removes ended jobs for good, by their ids or by a filter. Waiting and running jobs are refused.
-
-    Parameters
-    ----------
-    ids
-        The ids of the jobs; leave them out to use a filter.
-    """
-    with recruiter_on(common) as recruiter:
-
-        def one(id: JobId) -> Done:
-            recruiter.remove(id)
-            return Done("is removed")
-
-        def many(filter: JobFilter, everything: bool, progress: OnDone) -> int:
-            return recruiter.jobs.remove(filter, everything=everything, progress=progress)
-
-        action = Action("remove", "removing", "removed", one, JobFilter.to_remove, many)
-        return act(recruiter, action, ids, which, everything, yes, output)
-
-
-def _pages(
-    recruiter: Recruiter, wanted: JobFilter, limit: int, after: str | None, full: bool
-) -> Iterator[Page[Job] | Page[JobSummary]]:
+def _pages(recruiter: Recruiter, wanted: JobFilter, limit: int, after: str | None, full: bool) -> Iterator[Page[Job]]:
     """Until there are as many as are wanted, however far that is."""
     looked_at = found = 0
     with looking() as tell:
         while True:
             some = min(MOST_LISTED, limit - found) if limit else MOST_LISTED
-            jobs = recruiter.jobs
-            page: Page[Job] | Page[JobSummary]
-            if full:
-                page = jobs.list(wanted, limit=some, after=after)
-            else:
-                page = jobs.list(wanted, limit=some, after=after, minimal=True)
+            page = recruiter.jobs.list(wanted, limit=some, after=after, minimal=not full)
             looked_at, found, after = looked_at + page.looked_at, found + len(page), page.next
             yield page
             if after is None or found == limit:
@@ -424,16 +298,12 @@ def _pages(
             tell(looked_at, found)
 
 
-def _rows(recruiter: Recruiter, jobs: list[JobSummary], now: datetime) -> list[dict[str, Any]]:
+def _rows(recruiter: Recruiter, jobs: Page[Job], now: datetime) -> list[dict[str, Any]]:
     """For people, with why the due ones wait."""
     waiting = [job for job in jobs if job.state is State.WAITING and not job.blocked]
     due = {job.id: Lane(job.group, job.task, job.needs) for job in waiting if job.scheduled_at <= now}
     reasons = waiting_reasons(recruiter.store, set(due.values()), now)
     return [row(job, now, reasons.get(due[job.id]) if job.id in due else None) for job in jobs]
-
-
-def _record(job: Job | JobSummary) -> dict[str, Any]:
-    return full_record(job) if isinstance(job, Job) else record(job)
 
 
 def _date(text: str) -> datetime:
@@ -447,80 +317,67 @@ def _date(text: str) -> datetime:
 # -- many jobs at once ---------------------------------------------------------------------------------------------
 
 
-OnDone = Callable[[int], None]
-
-
-class Done(NamedTuple):
-    """What happened to one job: for people, and for scripts."""
-
-    text: str
-    facts: Mapping[str, Any] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """What to do with the jobs, in three forms: cancel, cancelling, being cancelled."""
-
-    verb: str
-    doing: str
-    done: str
-    one: Callable[[JobId], Done]
-    """Does it to one job."""
-    among: Callable[[JobFilter], JobFilter]
-    """Narrows a filter to the jobs that it can be done to."""
-    many: Callable[[JobFilter, bool, OnDone], int]
-    """Does it to all jobs of the filter; the flag says that an empty filter means all jobs."""
-
-
-def act(
-    recruiter: Recruiter,
-    action: Action,
-    ids: Sequence[str],
-    which: FilterOptions,
-    everything: bool,
-    yes: bool,
-    output: Output,
-) -> int:
+def _act(verb: str, ids: Sequence[str], chosen: ChosenJobs, **options: Any) -> int:
     """Returns the exit code: 0 if it was done to all jobs."""
-    filter = which.to_filter()
-    if bool(ids) + (not filter.is_empty) + everything != 1:
-        raise SettingsError(f"name the jobs to {action.verb}: give ids, or a filter such as --task, or --everything")
-    return _each(recruiter, action, ids, output) if ids else _many(recruiter, action, filter, yes, output)
+    filter = chosen.which.to_filter()
+    if bool(ids) + (not filter.is_empty) + chosen.everything != 1:
+        raise SettingsError(f"name the jobs to {verb}: give ids, or a filter such as --task, or --everything")
+    with recruiter_on(chosen) as recruiter:
+        if ids:
+            return _each(recruiter, JOB_ACTIONS[verb], ids, chosen, options)
+        return _many(recruiter, JOB_ACTIONS[verb], filter, chosen, options)
 
 
-def _each(recruiter: Recruiter, action: Action, ids: Sequence[str], output: Output) -> int:
+def _each(
+    recruiter: Recruiter, action: JobAction, ids: Sequence[str], chosen: ChosenJobs, options: dict[str, Any]
+) -> int:
     """One job after another; an error of one does not stop the others."""
     rows: list[dict[str, Any]] = []
     for text in ids:
         try:
-            done = action.one(recruiter.jobs.id_of(text))
+            done = _one(recruiter, action, text, chosen, options)
             rows.append({"id": text, "done": True, **done.facts})
-            if output == "table":
+            if chosen.output == "table":
                 say(f"job {text} {done.text}")
         except StoreError:
             raise
         except RecruiterError as error:
             rows.append({"id": text, "done": False, "error": str(error)})
             print_error(error)
-    if output != "table":
-        show(rows, (), output, empty="")
+    if chosen.output != "table":
+        show(rows, (), chosen.output, empty="")
     return 0 if all(row["done"] for row in rows) else 1
 
 
-def _many(recruiter: Recruiter, action: Action, filter: JobFilter, yes: bool, output: Output) -> int:
-    number = recruiter.jobs.count(action.among(filter))
+def _one(
+    recruiter: Recruiter, action: JobAction, text: str, chosen: ChosenJobs, options: dict[str, Any]
+) -> ActionResult:
+    id = recruiter.jobs.id_of(text)
+    try:
+        return action.one(recruiter, id, **options)
+    except JobSucceeded:
+        question = f"Job {id} succeeded. Do its work a second time?"
+        if chosen.yes or not sys.stdin.isatty() or not ask(question, False):
+            raise
+        return action.one(recruiter, id, **options | {"again": True})
+
+
+def _many(
+    recruiter: Recruiter, action: JobAction, filter: JobFilter, chosen: ChosenJobs, options: dict[str, Any]
+) -> int:
+    number = recruiter.jobs.count(action.among(filter, again=options.get("again", False)))
     if not number.number and number.exact:
         recruiter.jobs.recognize(filter)
-        report(f"There is no job to {action.verb} ({filter}).", {"count": 0}, output)
+        chosen.report(f"There is no job to {action.verb} ({filter}).", {"count": 0})
         return 0
     one = number == (1, True)
     jobs = f"{number} {'job' if one else 'jobs'}"
-    if not ask(f"{jobs} ({filter}). {action.verb.capitalize()} {'it' if one else 'them'}?", yes):
-        report(f"Nothing was {action.done.removeprefix('being ')}.", {"count": 0}, output)
+    if not ask(f"{jobs} ({filter}). {action.verb.capitalize()} {'it' if one else 'them'}?", chosen.yes):
+        chosen.report(f"Nothing was {action.done.removeprefix('being ')}.", {"count": 0})
         return 1
     with bar(action.doing, number.number) as progress:
-        done = action.many(filter, filter.is_empty, progress)
-    report(f"{plural(done, 'job is', 'jobs are')} {action.done}.", {"count": done}, output)
+        done = action.many(recruiter, filter, progress, everything=filter.is_empty, **options)
+    chosen.report(f"{plural(done, 'job is', 'jobs are')} {action.done}.", {"count": done})
     return 0
 
 

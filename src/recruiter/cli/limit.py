@@ -8,11 +8,10 @@ from typing import Any
 
 from cyclopts import App
 
-from recruiter.cli import options as given
-from recruiter.cli.options import noting_new_names, recruiter_on
-from recruiter.cli.output import Column, Output, report, show
+from recruiter.cli.options import ReportOptions, noting_new_names, recruiter_on
+from recruiter.cli.output import Column, show
 from recruiter.domain.planning.limits import Limit
-from recruiter.store.collections.limits import Rules
+from recruiter.domain.planning.rules import Rules
 
 _COLUMNS = (
     Column("subject", fair=30, whole=True),
@@ -30,7 +29,7 @@ app = App(name="limit", help="Limit how many jobs run at once, or start in a per
 
 
 @app.command(name="list")
-def list_(*, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
+def list_(*, common: ReportOptions = ReportOptions()) -> None:
     """Lists all limits, and whether the application declares them or a person has set them.
 
     `recruiter limit resources` shows how much of each resource is in use.
@@ -38,7 +37,7 @@ def list_(*, common: given.TargetOptions = given.TargetOptions(), output: Output
     with recruiter_on(common) as recruiter:
         rules = recruiter.controls.rules()
         rows = [_row(limit) | _source(limit, rules) for limit in rules.limits]
-        show(rows, _COLUMNS, output, empty="There are no limits.")
+        show(rows, _COLUMNS, common.output, empty="There are no limits.")
 
 
 @app.command(name="set")
@@ -50,8 +49,7 @@ def set_(
     count: int | None = None,
     per: str | None = None,
     floating: bool = False,
-    common: given.TargetOptions = given.TargetOptions(),
-    output: Output = "table",
+    common: ReportOptions = ReportOptions(),
 ) -> None:
     """Sets a limit, or changes it: `recruiter limit set task:resize 2`.
 
@@ -62,7 +60,7 @@ def set_(
     at_once
         How many jobs may run at once; for a resource, how much of it may be in use.
     count
-        How many may start in the time that --per says.
+        How many may start in the period --per.
     per
         For --count: 1m, "1 hour", …
     floating
@@ -75,22 +73,22 @@ def set_(
             limit = recruiter.controls.set_limit(subject, at_once, count=count, per=per, floating=floating, by=by)
             row = _row(limit)
             told = [name for name in ("subject", "at_once", "rate") if row[name] is not None]
-            report(", ".join(f"{name.replace('_', ' ')} {row[name]}" for name in told), row, output)
+            common.report(", ".join(f"{name.replace('_', ' ')} {row[name]}" for name in told), row)
 
 
 @app.command
-def remove(subject: str, /, *, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
+def remove(subject: str, /, *, common: ReportOptions = ReportOptions()) -> None:
     """Removes a limit."""
     with recruiter_on(common) as recruiter:
         recruiter.controls.remove_limit(subject)
         declared = recruiter.controls.rules().declared.get(subject)
         again = f"has the limit of the application again: {_told(declared)}" if declared is not None else ""
         facts = {"removed": subject, "declared": None if declared is None else _row(declared)}
-        report(f"{subject} {again or 'has no limit any more'}", facts, output)
+        common.report(f"{subject} {again or 'has no limit any more'}", facts)
 
 
 @app.command
-def resources(*, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
+def resources(*, common: ReportOptions = ReportOptions()) -> None:
     """Shows how much of each resource there is, and how much is in use."""
     with recruiter_on(common) as recruiter:
         rows = [
@@ -103,12 +101,11 @@ def resources(*, common: given.TargetOptions = given.TargetOptions(), output: Ou
             }
             for use in recruiter.controls.resources()
         ]
-        show(rows, _RESOURCES, output, empty="No worker has any resources.")
+        show(rows, _RESOURCES, common.output, empty="No worker has any resources.")
 
 
 def _source(limit: Limit, rules: Rules) -> dict[str, Any]:
-    """Whether the application says it in code, or somebody has set it; and what the application says in the second
-    case."""
+    """Whether the application declares the limit or a person has set it; then also the declared limit."""
     declared = rules.declared.get(limit.subject)
     if limit.subject not in rules.set_by:
         return {"source": "declared", "set_by": None, "declared": _told(limit)}

@@ -1,7 +1,7 @@
 """`recruiter`: the command, its subcommands, and how an error is printed.
 
-A command's module is imported when the command is used, so that `recruiter --help` and shell completion are quick. That
-is why each command has its help here too; a test checks that it is the one of the module.
+A module is imported when its command is used, so that `recruiter --help` and shell completion are quick. So the help of
+each command is here too; a test checks that it equals the help in the module.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import traceback
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, UnknownCommandError, UnknownOptionError
 
 from recruiter import __version__
-from recruiter.cli.hints import hint
 from recruiter.cli.output import console, exit_code, print_error, say, write_anything, write_script
 from recruiter.domain.text import mask, said_by
 from recruiter.errors import RecruiterError
@@ -87,7 +86,7 @@ COMMANDS: Final = {
         "Creates the collections, indexes and validators. Processes do it too when they start, with enough rights.",
     ),
 }
-"""Each command: where its function or group is, and the help it has there."""
+"""Each command: its function or group, and its help."""
 
 for _name, (_place, _help) in COMMANDS.items():
     app.command(f"recruiter.cli.{_place}", name=_name, help=_help)
@@ -124,8 +123,8 @@ def run(arguments: Sequence[str]) -> None:
     try:
         said = console(stderr=True)
         sys.exit(app(arguments, exit_on_error=False, error_console=said, result_action=_AS_EXIT_CODE))
-    except CycloptsError as error:  # said already
-        if (told := hint(error)) is not None:
+    except CycloptsError as error:  # it is printed already
+        if (told := _hint(error)) is not None:
             say(f"recruiter: {told}", stderr=True)
         sys.exit(2)
     except RecruiterError as error:
@@ -136,13 +135,13 @@ def run(arguments: Sequence[str]) -> None:
     except BrokenPipeError:  # the reader has seen enough, as in `recruiter job list | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except Exception as error:  # the last resort: nobody is shown a traceback without asking for it
+    except Exception as error:  # the last resort: a traceback only with --debug
         _unexpected(error, debug)
         sys.exit(1)
 
 
 def _command_for(arguments: Sequence[str]) -> str | None:
-    """The command to type for one of Recruiter for PHP: `start:worker`, `bko:analytics`, `help start:worker`."""
+    """The command for a command of Recruiter for PHP: `start:worker`, `bko:analytics`, `help start:worker`."""
     first, second = [*arguments, "", ""][:2]
     if first == "help" or ":" in first:
         words = (second if first == "help" else first).removeprefix("bko:").split(":")
@@ -161,6 +160,65 @@ def _unexpected(error: Exception, debug: bool) -> None:
         f"bug in Recruiter: please report it.{hint}",
         stderr=True,
     )
+
+
+# -- hints for words of other systems; cyclopts suggests the nearest word for a misspelt one --------------------------
+
+_EXPLAIN = "`recruiter job show ID` says why a job is not running"
+_RECOVER = "`recruiter job recover ID` runs an ended job again, `recruiter flow retry ID` the failed steps of a flow"
+_REMOVE = "`recruiter job remove ID` removes an ended job, `recruiter job cancel ID` cancels one that has not ended"
+_PURGE = (
+    "`recruiter job remove --everything` removes all ended jobs, `recruiter job cancel --everything` cancels all "
+    "others; both take filters instead"
+)
+_GROUPS = "queues are called groups: `recruiter group list`, `recruiter start worker --work-on GROUP`"
+_STOP = (
+    "stop a worker with SIGTERM (kill PID, systemctl stop, docker stop): it finishes its jobs. `recruiter worker drain "
+    "WORKER` lets it finish and gives it no new ones"
+)
+_STATE = "`recruiter doctor` checks everything; `recruiter top` and `recruiter analytics` show figures"
+
+_COMMAND_WORDS: Final = {
+    "explain": _EXPLAIN,
+    "why": _EXPLAIN,
+    "retry": _RECOVER,
+    "requeue": _RECOVER,
+    "rerun": _RECOVER,
+    "delete": _REMOVE,
+    "rm": _REMOVE,
+    "purge": _PURGE,
+    "clear": _PURGE,
+    "queue": _GROUPS,
+    "queues": _GROUPS,
+    "stop": _STOP,
+    "kill": _STOP,
+    "status": _STATE,
+    "stats": _STATE,
+    "list": "`recruiter job list`, `recruiter worker list`, `recruiter group list`",
+    "ls": "`recruiter job list`, `recruiter worker list`, `recruiter group list`",
+    "run": "`recruiter start worker` runs jobs; `recruiter job run ID` makes a postponed job due",
+    "start": "`recruiter start worker`",
+}
+"""By the word that is no command, wherever it stands."""
+
+_OPTION_WORDS: Final = {
+    "--status": "write --state",
+    "--queue": f"{_GROUPS}, --group",
+    "--since": "write --within 2h: how far back to count, in whole minutes",
+    "--json": "write --output json",
+    "--format": "write --output json",
+    "--force": "write --yes",
+}
+"""By an option that the command does not have."""
+
+
+def _hint(error: CycloptsError) -> str | None:
+    """What to type instead of the word that the command line does not know."""
+    if isinstance(error, UnknownOptionError):
+        return _OPTION_WORDS.get(error.token.keyword or error.token.value)
+    if isinstance(error, UnknownCommandError) and error.unused_tokens:
+        return _COMMAND_WORDS.get(error.unused_tokens[0])
+    return None
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
-from recruiter.cli.output import say
+from recruiter.cli.output import Output, say, say_json
 from recruiter.domain.duration import to_timedelta
 from recruiter.domain.search.filter import FILTER_WORDS, FilterWord, JobFilter, filter_from_words
 from recruiter.errors import InvalidDuration, InvalidFilter, SettingsError
@@ -63,7 +63,7 @@ Duration = Annotated[str, Parameter(validator=_check_duration)]
 Pattern = Annotated[str | None, Parameter(validator=_check_pattern)]
 
 PATIENCE = 5.0
-"""Seconds a command waits for a server before it says that there is none."""
+"""Seconds that a command waits for MongoDB."""
 
 
 @Parameter(name="*")
@@ -86,6 +86,54 @@ class ApplicationOptions(TargetOptions):
 
 @Parameter(name="*")
 @dataclass(frozen=True)
+class AuthorOptions:
+    """The author of a change, and the reason."""
+
+    reason: str | None = None
+    "The reason, shown to everybody who looks at it later."
+    by: str | None = None
+    "Who does this (default: your user name)."
+
+    @property
+    def author(self) -> str:
+        return self.by or getpass.getuser()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ReportOptions(TargetOptions):
+    """Of commands that look, and of commands that change something."""
+
+    output: Output = "table"
+
+    def report(self, text: str, facts: Mapping[str, Any]) -> None:
+        """Prints the result of a command that changes something: a sentence for people, the facts for scripts."""
+        if self.output == "table":
+            say(text)
+        else:
+            say_json(facts, self.output)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ChangeOptions(ReportOptions, AuthorOptions):
+    """Of commands that record who did it, and why."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ApplicationReportOptions(ReportOptions, ApplicationOptions):
+    """Of commands that know the tasks and schedules of the application."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ApplicationChangeOptions(ChangeOptions, ApplicationOptions):
+    """The same with who did it, and why."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
 class CommonOptions(ApplicationOptions):
     log_level: LogLevel | None = None
     "The least severe messages to log (default info)."
@@ -104,21 +152,6 @@ class HealthOptions:
     "Answer probes over HTTP on this port: /live and /ready; 0 for any free port (default: none)."
     health_host: str | None = None
     "The address to listen on for probes (default 0.0.0.0)."
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class AuthorOptions:
-    """Of commands that hold jobs up: who does it, and why."""
-
-    reason: str | None = None
-    "The reason, shown to everybody who looks at it later."
-    by: str | None = None
-    "Who does this (default: your user name)."
-
-    @property
-    def author(self) -> str:
-        return self.by or getpass.getuser()
 
 
 @Parameter(name="*")
@@ -155,6 +188,8 @@ class WorkerOptions:
     "How long running jobs may take to finish when asked to stop (default 30s)."
     heartbeat: str | None = None
     "How often the worker writes its heartbeat (default 1s)."
+    settle_within: str | None = None
+    "How long outcomes of jobs may gather before they are written together (default 200ms)."
 
 
 @Parameter(name="*")
@@ -200,26 +235,28 @@ def application_recruiter(options: ApplicationOptions) -> Iterator[Recruiter]:
 
 
 def target_for(settings: Settings, application: Target | None = None) -> Target:
-    """Where a command works. What the application says of itself holds unless the settings say otherwise."""
+    """The target of a command: of the settings if given there, otherwise of the application."""
     given = settings.model_fields_set
     uri = settings.target if application is None or "target" in given else application.uri
     prefix = settings.prefix if application is None or "prefix" in given else application.prefix
     return Target.parse(uri, prefix)
 
 
-def point(application: Application, settings: Settings) -> Target:
-    """Where a command works with this application, which is pointed there if the settings say so."""
+def recruiter_of(application: Application, settings: Settings) -> Recruiter:
+    """The application's own Recruiter, or a new one; on the target of the settings if given there."""
     target = target_for(settings, application.target)
     if settings.model_fields_set & {"target", "prefix"}:
         application.point_at(target)
-    return target
+    owners = [owner for owner in application.owners if isinstance(owner, app.Recruiter)]
+    return owners[0] if owners else app.Recruiter(target.uri, prefix=target.prefix)
 
 
 def settings_from(*groups: object) -> Settings:
-    """The settings in force, with what was given on the command line on top."""
+    """The settings, overridden by the options of the command line."""
     given: dict[str, Any] = {}
     for group in groups:
-        given.update((name, value) for name, value in vars(group).items() if value is not None)
+        known = Settings.model_fields.keys() | {"config"}
+        given.update((name, vars(group)[name]) for name in known & vars(group).keys() if vars(group)[name] is not None)
     config = given.pop("config", None)
     if config is not None:
         if not Path(config).is_file():
@@ -256,10 +293,20 @@ class FilterOptions(_Options):  # type: ignore[misc]  # made of the words that t
         return filter_from_words(words)
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ChosenJobs(ReportOptions):
+    """The jobs of a filter, or all jobs."""
+
+    everything: Annotated[bool, Parameter(negative=())] = False
+    "Select all jobs; without ids and filters."
+    yes: Yes = False
+    which: FilterOptions = FilterOptions()
+
+
 @contextmanager
 def noting_new_names(recruiter: Recruiter, kind: str, name: str) -> Iterator[None]:
-    """Afterwards says on stderr if nobody knew this task or group before: it is allowed, and may be a slip of the
-    pen."""
+    """Afterwards prints a note on stderr if this task or group is new: that is allowed, but may be a typing error."""
     doubt = None
     try:
         recruiter.jobs.recognize(JobFilter(group=name) if kind == "group" else JobFilter(task=name))

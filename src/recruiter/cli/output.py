@@ -1,7 +1,7 @@
-"""What commands print: tables for people, JSON for scripts; and questions before something is lost.
+"""The output of commands: tables for people, JSON for scripts; and questions.
 
-Everything that is printed passes here, and is made harmless here: ids, names and messages are other people's texts, and
-could otherwise take over the terminal. So nothing else in `cli` calls `print` or makes a `Console` (the linter holds
+All output passes through this module, which makes it harmless: ids, names and messages come from other people, and
+could otherwise control the terminal. So no other module of `cli` calls `print` or creates a `Console` (a linter checks
 it), and markup in square brackets is never interpreted.
 """
 
@@ -50,13 +50,13 @@ Output = Annotated[
 Row = Mapping[str, Any]
 
 PIPED_WIDTH = 160
-"""What goes to a file or another program looks the same on every terminal."""
+"""Width of output to a file or another program."""
 
 _CONTINUED = "\n    "
 _BLANKS = re.compile(r" +((?:\x1b\[[0-9;]*m)*)\n")
 
 
-class Page(Console):
+class SafeConsole(Console):
     """A console that writes out whatever a terminal would obey, and knows no markup."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
@@ -64,11 +64,11 @@ class Page(Console):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
-def console(*, stderr: bool = False) -> Page:
-    """Where people read. Without colours if it is no terminal, or NO_COLOR is set."""
+def console(*, stderr: bool = False) -> SafeConsole:
+    """A console without colours if it is not a terminal, or NO_COLOR is set."""
     stream = sys.stderr if stderr else sys.stdout
     fixed = None if stream.isatty() or os.environ.get("COLUMNS", "").isdigit() else PIPED_WIDTH
-    return Page(file=stream, highlight=False, markup=False, emoji=False, width=fixed)
+    return SafeConsole(file=stream, highlight=False, markup=False, emoji=False, width=fixed)
 
 
 def write_anything() -> None:
@@ -79,26 +79,18 @@ def write_anything() -> None:
 
 
 def say(text: object, *, stderr: bool = False) -> None:
-    """A sentence. Further lines are indented, so that none can look like a sentence of ours."""
+    """Prints a sentence. Further lines are indented, so that none looks like output of the command."""
     print(_CONTINUED.join(printable(str(text)).splitlines()), file=sys.stderr if stderr else sys.stdout)
 
 
 def write_script(text: str) -> None:
-    """A text of ours for a program to read, as it is."""
+    """Prints a script unchanged."""
     print(text)
 
 
 def say_json(value: Any, output: Output) -> None:
     """One thing as JSON."""
     print(as_json(value, output))
-
-
-def report(text: str, facts: Mapping[str, Any], output: Output) -> None:
-    """The result of a command that changes something: a sentence for people, the facts for scripts."""
-    if output == "table":
-        say(text)
-    else:
-        say_json(facts, output)
 
 
 def show(rows: Sequence[Row], columns: Sequence[str | Column], output: Output, *, empty: str) -> None:
@@ -116,14 +108,14 @@ def show(rows: Sequence[Row], columns: Sequence[str | Column], output: Output, *
 
 
 def write(page: Console, *parts: RenderableType, soft_wrap: bool = False) -> None:
-    """Prints without the blanks that fill lines up to the width: nobody needs them in a file."""
+    """Prints without trailing blanks."""
     with page.capture() as captured:
         page.print(*parts, sep="\n", soft_wrap=soft_wrap)
     page.file.write(_BLANKS.sub(r"\1\n", captured.get()))
 
 
 def ask(question: str, yes: bool) -> bool:
-    """Whether to go on: said already, or said now. The answer is no unless somebody says yes."""
+    """Asks for confirmation, unless `yes`. The default is no."""
     if yes:
         return True
     if not sys.stdin.isatty():
@@ -132,7 +124,7 @@ def ask(question: str, yes: bool) -> bool:
 
 
 def choose(question: str, names: Sequence[str]) -> str | None:
-    """One of these, by its number or its name; None when the person gives no answer."""
+    """Asks for one of the names, by number or name; None without an answer."""
     if not sys.stdin.isatty():
         raise RecruiterError(
             f"{question} There is no terminal to answer on; name one of: {', '.join(map(one_line, names))}"
@@ -170,9 +162,13 @@ def as_json(value: Any, output: Output = "json") -> str:
     return json_safe(json.dumps(value, default=_plain, indent=None if output == "jsonl" else 2, ensure_ascii=False))
 
 
+def as_iso(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        return as_iso(value)
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, set | frozenset | tuple):
@@ -206,14 +202,14 @@ _LEAST_WIDTH = 8
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table. `rank` says how much it matters: 0 is always shown, the highest is the first to go."""
+    """A column of a table. Rank 0 is always shown; the highest rank is left out first."""
 
     name: str
     rank: int = 0
     fair: int | None = None
-    """The width in which it can be read; where there is no room for more, it is cut to that. None: for all of it."""
+    """The width to which it may be cut; None for no cut."""
     whole: bool = False
-    """It is never cut, but goes on in the next line."""
+    """It is wrapped, never cut."""
     right: bool = False
     title: str | None = None
 
@@ -227,8 +223,8 @@ class Column:
 
 
 def table_of(rows: Sequence[Row], columns: Iterable[str | Column], width: int) -> Table:
-    """As many of the columns as fit, in their order. Columns that matter least are left out where there is no room, and
-    one that is empty in every row, unless its rank is 0. Text that is cut ends with `…`."""
+    """As many of the columns as fit, in their order. Columns with the highest rank are left out first, and empty
+    columns unless their rank is 0. Cut text ends with `…`."""
     all_ = [Column(column) if isinstance(column, str) else column for column in columns]
     texts = {column: [as_text(row.get(column.name)) for row in rows] for column in all_}
     full = {column: max(map(cell_len, (column.header, *texts[column]))) for column in all_}
@@ -262,8 +258,8 @@ def _room(columns: Sequence[Column], full: Mapping[Column, int]) -> int:
 
 
 def _widths(columns: Sequence[Column], full: Mapping[Column, int], width: int) -> dict[Column, int]:
-    """What each needs to be read; what is left goes to those that need more, the most important first. Where even that
-    is too much, the longest text gives way, then the longest number; no column becomes narrower than its header."""
+    """Each column gets its fair width; the rest goes to columns that need more, the lowest rank first. If there is too
+    little room, the longest text shrinks first, then the longest number; no column becomes narrower than its header."""
     widths = {column: _fair(column, full[column]) for column in columns}
     left = width - _room(columns, full)
     for column in sorted(columns, key=lambda column: column.rank):

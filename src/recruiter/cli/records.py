@@ -1,8 +1,8 @@
-"""How jobs are printed: as records for scripts; for people as rows of a table, and one job in full."""
+"""How jobs are printed for people: as rows of a table, and one job in full."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
 from typing import Any
@@ -16,8 +16,8 @@ from recruiter.cli.output import Column, as_json, as_text, console, write
 from recruiter.domain.duration import UNTIL_SIGNAL, brief, humanize
 from recruiter.domain.job import ArchivedJob, Execution, Job
 from recruiter.domain.names import DEFAULT_METHOD
+from recruiter.domain.policy_registry import policy_text
 from recruiter.domain.search.conditions import BLOCKED
-from recruiter.domain.search.filter import JobSummary
 from recruiter.domain.state import State
 from recruiter.store.payload import shown_payload
 
@@ -37,88 +37,8 @@ COLUMNS = (
 )
 
 
-def record(job: JobSummary) -> dict[str, Any]:
-    """A short record, for scripts."""
-    return {
-        "id": job.id,
-        "state": job.state.value,
-        "task": job.task,
-        "group": job.group,
-        "priority": job.priority,
-        "tags": job.tags,
-        "owner": job.owner,
-        "urn": job.urn,
-        "needs": job.needs.amounts(),
-        "created_at": job.created_at,
-        "scheduled_at": job.scheduled_at,
-        "started_at": job.started_at,
-        "ended_at": job.ended_at,
-        "attempts": job.attempts,
-        "why": job.why,
-        "error": job.error,
-        "message": job.message,
-        "worker": job.worker,
-        "stage": job.stage,
-        "progress": job.progress,
-        "locked_by": job.locked_by,
-        "locked_at": job.locked_at,
-        "cancelling": job.cancelling,
-        "blocked": job.blocked,
-    }
-
-
-def full_record(job: Job) -> dict[str, Any]:
-    """Everything that is known of it, for scripts."""
-    facts: dict[str, Any] = {
-        "id": job.id,
-        "key": job.key,
-        "state": job.state.value,
-        "task": job.task,
-        "method": job.method,
-        "args": shown_payload(job.args),
-        "group": job.group,
-        "priority": job.priority,
-        "tags": job.tags,
-        "owner": job.owner,
-        "urn": job.urn,
-        "limited_by": job.limited_by,
-        "needs": job.needs.amounts(),
-        "timeout": job.timeout,
-        "at_most_once": job.at_most_once,
-        "retry_policy": job.retry_policy,
-        "recovered_from": job.recovered_from,
-        "flow": None if job.flow is None else job.flow.flow,
-        "blocked": job.blocked,
-        "created_at": job.created_at,
-        "scheduled_at": job.scheduled_at,
-        "attempts": job.attempts,
-        "crashes": job.crashes,
-        "worker_deaths": job.worker_deaths,
-        "snoozes": job.snoozes,
-        "conflicts": job.conflicts,
-        "locked_by": job.locked_by,
-        "locked_at": job.locked_at,
-        "cancel": None if job.cancel is None else job.cancel._asdict(),
-        "stage": job.stage,
-        "progress": job.progress,
-        "executions": [execution._asdict() for execution in job.executions],
-        "status": [entry._asdict() for entry in job.status],
-        "log": [line._asdict() for line in job.log],
-        "history": [{**entry._asdict(), "text": str(entry)} for entry in job.history],
-    }
-    if isinstance(job, ArchivedJob):
-        facts |= {
-            "ended_at": job.archived_at,
-            "why": job.why,
-            "reason": job.reason,
-            "result": shown_payload(job.result),
-            "recovered_as": job.recovered_as,
-        }
-    return facts
-
-
-def row(job: JobSummary, now: datetime, waits_for: str | None = None) -> dict[str, Any]:
-    """At a glance, for people; `waits_for` says why a due job has not started."""
+def row(job: Job, now: datetime, waits_for: str | None = None) -> dict[str, Any]:
+    """A row of a table; `waits_for` is the reason why a due job has not started."""
     return {
         "id": job.id,
         "state": "cancelling" if job.cancelling else BLOCKED if job.blocked else job.state.value,
@@ -135,7 +55,7 @@ def row(job: JobSummary, now: datetime, waits_for: str | None = None) -> dict[st
     }
 
 
-def _when(job: JobSummary, now: datetime) -> str | None:
+def _when(job: Job, now: datetime) -> str | None:
     if job.blocked:
         return None  # its time counts from its release
     if job.ended_at is not None:
@@ -149,8 +69,7 @@ def _when(job: JobSummary, now: datetime) -> str | None:
     return f"late {whole(now - job.scheduled_at)}"
 
 
-def _what(job: JobSummary, waits_for: str | None) -> str | None:
-    """What a person would ask next."""
+def _what(job: Job, waits_for: str | None) -> str | None:
     error = ": ".join(filter(None, (job.error, job.message)))
     if job.ended_at is not None and job.state is not State.SUCCEEDED:
         return error or job.why
@@ -160,7 +79,7 @@ def _what(job: JobSummary, waits_for: str | None) -> str | None:
     return "; ".join(filter(None, told)) or None
 
 
-def _took(job: JobSummary, now: datetime) -> str | None:
+def _took(job: Job, now: datetime) -> str | None:
     if job.state is State.WAITING or job.started_at is None:
         return None
     took = max(0.0, ((job.ended_at or now) - job.started_at).total_seconds())
@@ -173,12 +92,12 @@ def whole(duration: timedelta) -> str:
 
 
 _WIDE = 130
-"""From so many columns on, what it is and what happened stand side by side."""
+"""Minimum width of the terminal for two columns of facts."""
 _COLOURS = {State.SUCCEEDED: "green", State.FAILED: "red", State.LOST: "red", State.RUNNING: "cyan"}
 
 
 def draw(job: Job, now: str, lines: int) -> None:
-    """Prints it; `now` says in words how it is, `lines` how much of the log is wanted, 0 for all."""
+    """Prints the job. `now` explains its state; `lines` is the number of log lines, 0 for all."""
     page = console()
     write(page, Text(f"job {as_text(str(job.id))}", style="bold"), soft_wrap=True)
     write(page, Padding(Text(as_text(now), style=_COLOURS.get(job.state, "yellow")), (0, 0, 0, 2)))
@@ -190,13 +109,9 @@ def draw(job: Job, now: str, lines: int) -> None:
     else:
         write(page, what, history)
     for title, text in _texts(job, lines, page.width - 2):
-        # Neither cut nor wrapped: a line of a trace or a document is to be copied as it is.
-        write(page, Text(f"\n{title}", style="bold"), Text(_indented(text)), soft_wrap=True)
-
-
-def _indented(text: str) -> str:
-    """Every line of it, so that none can look like one of ours."""
-    return "\n".join(f"  {line}" for line in text.splitlines())
+        # Not wrapped, so that it can be copied; indented, so that no line looks like output of the command.
+        indented = "\n".join(f"  {line}" for line in text.splitlines())
+        write(page, Text(f"\n{title}", style="bold"), Text(indented), soft_wrap=True)
 
 
 def _section(title: str, content: RenderableType) -> Group:
@@ -213,7 +128,7 @@ def _grid(rows: Iterator[tuple[str, Any]]) -> Table:
     return grid
 
 
-# -- what it is ------------------------------------------------------------------------------------------------------
+# -- facts -----------------------------------------------------------------------------------------------------------
 
 
 def _facts(job: Job) -> Iterator[tuple[str, Any]]:
@@ -235,7 +150,7 @@ def _facts(job: Job) -> Iterator[tuple[str, Any]]:
     yield "limited by", job.limited_by
     yield "needs", job.needs.described() if job.needs else None
     yield "attempts", _attempts(job)
-    yield "retry", _policy(job.retry_policy)
+    yield "retry", policy_text(job.retry_policy)
     yield "timeout", None if job.timeout is None else humanize(timedelta(seconds=job.timeout))
     yield "guarantee", "at most once" if job.at_most_once else None
     yield "key", _id(job.key) if job.key != job.id else None
@@ -255,16 +170,6 @@ def _attempts(job: Job) -> str:
     return ", ".join([*began, *(f"{number} {told}" for number, told in more if number)])
 
 
-def _policy(stored: Mapping[str, Any] | None) -> str | None:
-    """As it would be written: RetryManyTimes(3, 60) only ConnectionError."""
-    if stored is None:
-        return None
-    parameters = stored.get("parameters")
-    values = parameters.values() if isinstance(parameters, Mapping) else ()
-    only = f" only {as_text(stored['only'])}" if stored.get("only") else ""
-    return f"{stored.get('class')}({', '.join(as_text(value) for value in values)}){only}"
-
-
 def _id(id: Any) -> str | None:
     return None if id is None else str(id)
 
@@ -278,7 +183,7 @@ def _history(job: Job) -> Iterator[tuple[str, str]]:
 
 
 def _moments(job: Job) -> Iterator[tuple[datetime, str]]:
-    """Of two at the same time, the one that comes first is told first."""
+    """Events at the same time keep this order."""
     yield job.created_at, "created"
     if isinstance(job.scheduled_at, datetime) and job.scheduled_at != UNTIL_SIGNAL:  # beyond the year 9999 it is none
         before = any(attempt.ended_at and attempt.ended_at <= job.scheduled_at for attempt in job.executions)
@@ -322,7 +227,7 @@ def _exactly(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03}"
 
 
-# -- what is read as it is -------------------------------------------------------------------------------------------
+# -- arguments, result, traces and log ---------------------------------------------------------------------------------
 
 
 def _texts(job: Job, lines: int, width: int) -> Iterator[tuple[str, str]]:

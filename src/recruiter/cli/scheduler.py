@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from cyclopts import App
 
-from recruiter.cli import options as given
-from recruiter.cli.options import Count, Yes, application_recruiter
-from recruiter.cli.output import Column, Output, ask, choose, report, show
-from recruiter.domain.duration import humanize
+from recruiter.cli.options import ApplicationChangeOptions, ApplicationReportOptions, Count, Yes, application_recruiter
+from recruiter.cli.output import Column, ask, choose, show
+from recruiter.domain.policy_registry import policy_text
 from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.text import plural, remark
-from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import UnreadableDocument
-
-_LONGEST = 1e9
-"""Seconds of an interval that is told in words."""
 
 app = App(name="scheduler", help="List and control repeatable jobs.")
 
@@ -35,23 +30,17 @@ _COLUMNS = (
 
 
 @app.command(name="list")
-def list_(*, common: given.ApplicationOptions = given.ApplicationOptions(), output: Output = "table") -> None:
+def list_(*, common: ApplicationReportOptions = ApplicationReportOptions()) -> None:
     """Lists all schedulers, with their schedule, their next and their last run."""
     with application_recruiter(common) as recruiter:
         found = recruiter.store.schedulers.all()
-        rows = [*(_row(each) for each in found), *map(_unreadable, found.unreadable)]
-        show(rows, _COLUMNS, output, empty="There are no schedulers.")
+        rows = [_row(each) for each in found]
+        rows += [{"urn": document.id, "state": f"unreadable: {document.reason}"} for document in found.unreadable]
+        show(rows, _COLUMNS, common.output, empty="There are no schedulers.")
 
 
 @app.command(name="next")
-def next_(
-    urn: str,
-    /,
-    *,
-    count: Count = 5,
-    common: given.ApplicationOptions = given.ApplicationOptions(),
-    output: Output = "table",
-) -> None:
+def next_(urn: str, /, *, count: Count = 5, common: ApplicationReportOptions = ApplicationReportOptions()) -> None:
     """Shows the next runs of a scheduler, in the time zone of its schedule or of this computer.
 
     Parameters
@@ -62,33 +51,24 @@ def next_(
     with application_recruiter(common) as recruiter:
         handle = recruiter.scheduler(urn)
         moments, zone = handle.next_runs(count), _zone(handle.find())
-        if output == "table":
+        if common.output == "table":
             runs = [{"run": _local(moment, zone), "UTC": moment} for moment in moments]
         else:
             runs = [{"urn": urn, "run": each, "local": each.astimezone(zone).isoformat()} for each in moments]
-        show(runs, ("run", "UTC"), output, empty=f"Scheduler {urn} will not run again.")
+        show(runs, ("run", "UTC"), common.output, empty=f"Scheduler {urn} will not run again.")
 
 
 @app.command
-def pause(
-    urn: str,
-    /,
-    *,
-    who: given.AuthorOptions = given.AuthorOptions(),
-    common: given.ApplicationOptions = given.ApplicationOptions(),
-    output: Output = "table",
-) -> None:
+def pause(urn: str, /, *, common: ApplicationChangeOptions = ApplicationChangeOptions()) -> None:
     """Pauses a scheduler: it makes no jobs until it is resumed."""
     with application_recruiter(common) as recruiter:
-        recruiter.scheduler(urn).pause(by=who.author, reason=who.reason)
+        recruiter.scheduler(urn).pause(by=common.author, reason=common.reason)
         told = f"scheduler {urn} is paused. Resume it with: recruiter scheduler resume {urn}"
-        report(told, {"urn": urn, "paused": True}, output)
+        common.report(told, {"urn": urn, "paused": True})
 
 
 @app.command
-def resume(
-    urn: str, /, *, common: given.ApplicationOptions = given.ApplicationOptions(), output: Output = "table"
-) -> None:
+def resume(urn: str, /, *, common: ApplicationReportOptions = ApplicationReportOptions()) -> None:
     """Resumes a scheduler with its next occurrence."""
     with application_recruiter(common) as recruiter:
         scheduler = recruiter.scheduler(urn)
@@ -96,17 +76,15 @@ def resume(
         runs = scheduler.next_runs(1)
         told = f"; it runs next at {_local(runs[0], _zone(scheduler.find()))}" if runs else ""
         facts = {"urn": urn, "paused": False, "next_run": runs[0] if runs else None}
-        report(f"scheduler {urn} is resumed{told}", facts, output)
+        common.report(f"scheduler {urn} is resumed{told}", facts)
 
 
 @app.command
-def run(
-    urn: str, /, *, common: given.ApplicationOptions = given.ApplicationOptions(), output: Output = "table"
-) -> None:
+def run(urn: str, /, *, common: ApplicationReportOptions = ApplicationReportOptions()) -> None:
     """Makes a job of a scheduler now, beside its occurrences."""
     with application_recruiter(common) as recruiter:
         made = recruiter.scheduler(urn).run_now().id
-        report(f"job {made} will run as soon as a worker is free", {"urn": urn, "id": made}, output)
+        common.report(f"job {made} will run as soon as a worker is free", {"urn": urn, "id": made})
 
 
 @app.command
@@ -115,8 +93,7 @@ def remove(
     /,
     *,
     yes: Yes = False,
-    common: given.ApplicationOptions = given.ApplicationOptions(),
-    output: Output = "table",
+    common: ApplicationReportOptions = ApplicationReportOptions(),
 ) -> int:
     """Removes a scheduler, and cancels its jobs that have not ended.
 
@@ -128,11 +105,11 @@ def remove(
     with application_recruiter(common) as recruiter:
         urns = [each.urn for each in recruiter.schedulers()] if urn is None else []
         if urn is None and not urns:
-            report("There are no schedulers.", {"removed": None}, output)
+            common.report("There are no schedulers.", {"removed": None})
             return 0
         urn = choose("Which scheduler do you want to remove?", urns) if urn is None else urn
         if urn is None:
-            report("Nothing was removed.", {"removed": None}, output)
+            common.report("Nothing was removed.", {"removed": None})
             return 1
         scheduler = recruiter.scheduler(urn)
         try:
@@ -141,17 +118,13 @@ def remove(
         except UnreadableDocument as error:
             what = str(error)
         waiting = len(scheduler.waiting())
-        told = f"{urn}: {what}; {_waiting(waiting)}."
-        if not ask(f"{told} Remove it?", yes):
-            report("Nothing was removed.", {"removed": None}, output)
+        cancelled = f"{plural(waiting, 'waiting or running job')} will be cancelled"
+        if not ask(f"{urn}: {what}; {cancelled}. Remove it?", yes):
+            common.report("Nothing was removed.", {"removed": None})
             return 1
         scheduler.remove()
-        report(f"scheduler {urn} is removed.", {"removed": urn, "cancelled": waiting}, output)
+        common.report(f"scheduler {urn} is removed.", {"removed": urn, "cancelled": waiting})
         return 0
-
-
-def _waiting(count: int) -> str:
-    return f"{plural(count, 'waiting or running job')} will be cancelled"
 
 
 def _zone(scheduler: Scheduler) -> ZoneInfo | None:
@@ -168,10 +141,6 @@ def _local(moment: datetime, zone: ZoneInfo | None) -> str:
     return f"{moment.astimezone(zone):%Y-%m-%d %H:%M:%S %Z}"
 
 
-def _unreadable(document: Unreadable) -> dict[str, Any]:
-    return {"urn": document.id, "state": f"unreadable: {document.reason}"}
-
-
 def _row(scheduler: Scheduler) -> dict[str, Any]:
     paused = scheduler.paused
     state = f"paused by {remark(paused.by, paused.reason)}" if paused else "active"
@@ -180,7 +149,7 @@ def _row(scheduler: Scheduler) -> dict[str, Any]:
     return {
         "urn": scheduler.urn,
         "task": scheduler.template.task,
-        "schedule": _schedule(scheduler),
+        "schedule": policy_text(scheduler.schedule),
         "next": None if paused else scheduler.next_at,
         "last": scheduler.last_at,
         "made": scheduler.made,
@@ -193,15 +162,3 @@ def _row(scheduler: Scheduler) -> dict[str, Any]:
         "must_succeed_within": scheduler.must_succeed_within,
         "succeeded_at": scheduler.succeeded_at,
     }
-
-
-def _schedule(scheduler: Scheduler) -> str:
-    parameters = scheduler.schedule.get("parameters")
-    parameters = parameters if isinstance(parameters, dict) else {}
-    told = ", ".join(_parameter(name, value) for name, value in parameters.items())
-    return f"{scheduler.schedule.get('class')}({told})"
-
-
-def _parameter(name: str, value: Any) -> str:
-    seconds = name == "interval" and isinstance(value, int | float) and 0 <= value < _LONGEST
-    return humanize(timedelta(seconds=value)) if seconds else str(value)

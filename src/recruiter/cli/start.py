@@ -16,7 +16,7 @@ from cyclopts import App
 from recruiter.app import Recruiter
 from recruiter.application import Application, Hook, load_application
 from recruiter.cli import options as given
-from recruiter.cli.options import PATIENCE, point, settings_from, target_for
+from recruiter.cli.options import PATIENCE, recruiter_of, settings_from, target_for
 from recruiter.cli.output import exit_code
 from recruiter.domain.text import said_by
 from recruiter.errors import RecruiterError, SettingsError, StoreUnreachable
@@ -52,7 +52,9 @@ def start_recruiter(
     settings = settings_from(common, own, probes)
     with _failures_logged("recruiter", settings), _service_manager("recruiter", settings) as manager:
         application = load_application(settings.bootstrap)
-        facade = _facade(application, settings)
+        facade = recruiter_of(application, settings)
+        owners = [owner for owner in application.owners if isinstance(owner, Recruiter)]
+        schedulers = [Hook("create_schedulers", owner.create_schedulers) for owner in owners]
         with _Process("recruiter", settings, application.target, manager) as process:
             RecruiterProcess(
                 process.store,
@@ -61,7 +63,7 @@ def start_recruiter(
                 settings,
                 policies=application.policies,
                 schedules=application.schedules,
-                became_master=[*_schedulers(application), *_hooks(application, facade, BECAME_MASTER)],
+                became_master=[*schedulers, *_hooks(application, facade, BECAME_MASTER)],
                 stept_back=_hooks(application, facade, STEPT_BACK),
                 presence=process.presence("recruiter"),
                 manager=manager,
@@ -139,7 +141,7 @@ def run_fleet(
     when_ready: Callable[[], None] | None = None,
     each_round: Callable[[Fleet], None] = lambda _fleet: None,
 ) -> int:
-    """The three processes as children, told everything through the environment."""
+    """Runs the three processes as children; their settings are in the environment."""
     if settings.health_port is not None:
         raise SettingsError(
             "a health port is for one process, and cannot be shared by three. Unset RECRUITER_HEALTH_PORT, or start "
@@ -156,7 +158,7 @@ def run_fleet(
 
 
 class _Process:
-    """What all processes have: a checked store, events that are logged, and signals that stop it."""
+    """The common parts of all processes: a checked store, logged events, and signals that stop it."""
 
     def __init__(self, name: str, settings: Settings, application: Target | None, manager: ServiceManager) -> None:
         configure(_log_options(name, settings))
@@ -187,7 +189,7 @@ class _Process:
         return self
 
     def _reach_store(self) -> ServerFacts:
-        """Tries until the patience is over: when a host boots, DNS and MongoDB may come up a moment later."""
+        """Retries for PATIENCE seconds: when a host boots, DNS and MongoDB may come up later."""
         until = time.monotonic() + PATIENCE
         while True:
             try:
@@ -207,7 +209,7 @@ class _Process:
 
 @contextmanager
 def _service_manager(name: str, settings: Settings) -> Iterator[ServiceManager]:
-    """The one that has started this process; and the health port, open before the application is loaded."""
+    """The service manager of this process, with the health port open before the application is loaded."""
     manager = ServiceManager.of(os.environ)
     if settings.health_port is not None:
         manager.health_port = HealthPort(manager.health, name, settings.health_host, settings.health_port)
@@ -220,7 +222,7 @@ def _service_manager(name: str, settings: Settings) -> Iterator[ServiceManager]:
 
 @contextmanager
 def _failures_logged(name: str, settings: Settings) -> Iterator[None]:
-    """A process that fails says so in its log, where that is for machines; otherwise `main` says it."""
+    """Logs the error of a process if its log is for machines; otherwise `main` prints it."""
     try:
         yield
     except RecruiterError as error:
@@ -235,15 +237,8 @@ def _log_options(name: str, settings: Settings) -> LogOptions:
     return LogOptions(settings.log_level, settings.log_format, name, settings.log_config, settings.bootstrap)
 
 
-def _facade(application: Application, settings: Settings) -> Recruiter:
-    """The application's own Recruiter, pointed to where this process works; for the hooks."""
-    target = point(application, settings)
-    owners = [owner for owner in application.owners if isinstance(owner, Recruiter)]
-    return owners[0] if owners else Recruiter(target.uri, prefix=target.prefix)
-
-
 def _hooks(application: Application, facade: Recruiter, name: str) -> list[Hook]:
-    """What the module defines under this name, and what is decorated with `recruiter.on_…`."""
+    """The hook that the module defines under this name, and the hooks of `recruiter.on_…`."""
     of_module: Callable[[Any], None] | None = application.hooks.get(name)
     hooks = [Hook(name, partial(of_module, facade))] if of_module is not None else []
     for owner in application.owners:
@@ -251,14 +246,8 @@ def _hooks(application: Application, facade: Recruiter, name: str) -> list[Hook]
     return hooks
 
 
-def _schedulers(application: Application) -> list[Hook]:
-    """Stores the schedulers that the application declares."""
-    owners = [owner for owner in application.owners if isinstance(owner, Recruiter)]
-    return [Hook("create_schedulers", owner.create_schedulers) for owner in owners]
-
-
 def _as_environment(settings: Settings) -> dict[str, str]:
-    """Only what was given: the rest stays with defaults and file."""
+    """Only settings that were given: the others come from defaults and file."""
     values = settings.model_dump(include=settings.model_fields_set)
     return {f"RECRUITER_{name.upper()}": _as_text(value) for name, value in values.items() if value is not None}
 

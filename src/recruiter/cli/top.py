@@ -19,25 +19,25 @@ from rich.text import Text
 
 from recruiter.app import Recruiter
 from recruiter.cli import options as given
-from recruiter.cli.analytics import counted_before
+from recruiter.cli.analytics import counted_before, figures
 from recruiter.cli.options import Duration, recruiter_on
-from recruiter.cli.output import Column, Page, bar, console, number, sparkline, table_of, write
+from recruiter.cli.output import Column, SafeConsole, bar, console, number, sparkline, table_of, write
 from recruiter.domain.duration import brief, to_seconds
+from recruiter.domain.job import Job
 from recruiter.domain.lane import Lane
-from recruiter.domain.search.filter import JobSummary
+from recruiter.domain.planning.rules import FLEET
 from recruiter.domain.state import State
-from recruiter.domain.statistics import Analytics, Flow, Queue
+from recruiter.domain.statistics import Analytics, Queue
 from recruiter.domain.text import one_line, remark
 from recruiter.errors import StoreUnreachable
-from recruiter.store.collections.limits import FLEET
 from recruiter.store.roster_fields import RosterEntry
-from recruiter.views.analytics import Overview, Running, overview
+from recruiter.views.analytics import LiveView, Running, overview
 from recruiter.views.explain import waiting_reasons
 
 _SERIES = timedelta(minutes=30)
 _MOST_RUNNING, _MOST_EXPLAINED, _MOST_FAILED = 100, 100, 10
 _REST = 4
-"""Where a look takes long, so many times as long is waited for the next one: a screen must not keep MongoDB busy."""
+"""Rest after a refresh, as a multiple of its duration: a screen must not keep MongoDB busy."""
 
 
 def top(*, every: Duration = "1s", once: bool = False, common: given.TargetOptions = given.TargetOptions()) -> None:
@@ -66,7 +66,7 @@ def top(*, every: Duration = "1s", once: bool = False, common: given.TargetOptio
                     return
 
 
-def _look(recruiter: Recruiter, page: Page, pace: Pace, height: int | None) -> Screen:
+def _look(recruiter: Recruiter, page: SafeConsole, pace: Pace, height: int | None) -> Screen:
     seen, told = overview(recruiter.store, jobs=_MOST_RUNNING, within=_SERIES), recruiter.analytics()
     due = [Lane(*kind) for kind, queue in told.queues.items() if queue.queued]
     reasons = waiting_reasons(recruiter.store, due[:_MOST_EXPLAINED], seen.at)
@@ -75,7 +75,7 @@ def _look(recruiter: Recruiter, page: Page, pace: Pace, height: int | None) -> S
     return Screen(seen, told, why, failed, pace.since_last(seen), page.options.ascii_only, height)
 
 
-def _failed(recruiter: Recruiter, told: Analytics) -> Sequence[JobSummary]:
+def _failed(recruiter: Recruiter, told: Analytics) -> Sequence[Job]:
     """The jobs that have failed in the time that the screen is about, the newest first."""
     states = [state for state in (State.FAILED, State.LOST) if told.ended.get(state)]
     if not states:
@@ -83,7 +83,7 @@ def _failed(recruiter: Recruiter, told: Analytics) -> Sequence[JobSummary]:
     return recruiter.jobs.list(minimal=True, state=states, ended_since=told.since, limit=_MOST_FAILED).jobs
 
 
-def _look_again(recruiter: Recruiter, page: Page, pace: Pace) -> RenderableType:
+def _look_again(recruiter: Recruiter, page: SafeConsole, pace: Pace) -> RenderableType:
     """A screen that lives on while MongoDB is away."""
     try:
         return _look(recruiter, page, pace, page.height)
@@ -98,7 +98,7 @@ def _no_key(pause: float) -> str:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """Keys as they are pressed, each waited for so many seconds."""
+    """A function that waits for a key, for this many seconds."""
     if not sys.stdin.isatty():
         yield _no_key
         return
@@ -114,17 +114,17 @@ def _keys() -> Iterator[Callable[[float], str]]:
 _BAR = 12
 _HEAD = 6
 _AROUND_A_TABLE = 3
-"""Lines: an empty one, its title, and a word about what was left out."""
+"""Lines around a table: an empty one, its title, and the number of omitted rows."""
 
 
 class Pace:
-    """How many jobs end a second, from one look to the next."""
+    """Ended jobs per second between two refreshes."""
 
     def __init__(self) -> None:
         self._at: datetime | None = None
         self._ended: dict[datetime, int] = {}
 
-    def since_last(self, seen: Overview) -> float | None:
+    def since_last(self, seen: LiveView) -> float | None:
         """None at the first look."""
         ended = {minute: sum(flow.ended.values()) for minute, flow in seen.minutes.items()}
         new = sum(max(0, count - self._ended.get(minute, 0)) for minute, count in ended.items())
@@ -134,14 +134,14 @@ class Pace:
 
 @dataclass(frozen=True)
 class Screen:
-    overview: Overview
+    overview: LiveView
     analytics: Analytics
     why: Mapping[tuple[str, str], str]
     """Why jobs of a group and task wait, where something keeps them."""
-    failed: Sequence[JobSummary]
+    failed: Sequence[Job]
     """The last jobs that have failed."""
     pace: float | None
-    """Jobs a second since the last look."""
+    """Ended jobs per second since the last refresh."""
     plain: bool
     height: int | None
     """Lines; None for as many as it takes."""
@@ -207,7 +207,7 @@ class Screen:
         for kind in kinds:
             queue = self.analytics.queues.get(kind) or Queue(0, 0, 0, 0)
             counts = {name: number(getattr(queue, name)) for name in ("queued", "running", "postponed")}
-            flow = _flow(self.analytics.flows.get(kind))
+            flow = figures(self.analytics.flows.get(kind))
             rows.append({"group/task": "/".join(kind), **counts, **flow, "waits because": self.why.get(kind)})
         return table_of(rows, columns, width)
 
@@ -251,7 +251,7 @@ class Screen:
             rows.append({**facts, "progress": told if job.stage or job.progress else None})
         return table_of(rows, columns, width)
 
-    def _failures(self, failed: Sequence[JobSummary], width: int) -> Table:
+    def _failures(self, failed: Sequence[Job], width: int) -> Table:
         columns = [Column("failed", fair=24), *_numbers("ago"), Column("task", fair=12), Column("error", fair=20)]
         rows = []
         for job in failed:
@@ -272,21 +272,6 @@ def _numbers(*names: str) -> list[Column]:
     return [Column(name, right=True) for name in names]
 
 
-def _flow(flow: Flow | None) -> dict[str, str]:
-    if flow is None:
-        return {"a minute": "0", "failed": "0", "latency": "–", "time": "–"}
-    return {
-        "a minute": number(flow.throughput.value),
-        "failed": number(_failures(flow.ended)),
-        "latency": brief(flow.latency.average),
-        "time": brief(flow.execution_time.average),
-    }
-
-
-def _failures(ended: Mapping[str, int]) -> int:
-    return sum(ended.get(state, 0) for state in (State.FAILED, State.LOST))
-
-
 def _line(text: str, style: str) -> Text:
     return Text(one_line(text), style=style, overflow="ellipsis", no_wrap=True)
 
@@ -297,7 +282,7 @@ def _left_out(count: int, what: str) -> Iterable[Text]:
 
 
 def _shares(height: int | None, wanted: list[int]) -> list[int]:
-    """How many rows each table gets: the same share at least, and what one does not need goes to the next."""
+    """Rows for each table: an equal share at least; unused rows go to the next table."""
     if height is None:
         return wanted
     left, shares = max(len(wanted), height - _HEAD - _AROUND_A_TABLE * len(wanted)), []

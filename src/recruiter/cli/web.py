@@ -143,7 +143,7 @@ def metrics(
 
 
 def _check(recruiter: Recruiter) -> None:
-    """An error that stays ends the command; while MongoDB does not answer, the metrics say so."""
+    """A permanent error ends the command; while MongoDB does not answer, `recruiter_up` is 0."""
     try:
         recruiter.store.check()
     except StoreUnreachable as error:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from cyclopts import App
 
-from recruiter.cli import options as given
-from recruiter.cli.options import recruiter_on
-from recruiter.cli.output import Column, Output, report, show
+from recruiter.cli.options import ChangeOptions, ReportOptions, recruiter_on
+from recruiter.cli.output import Column, show
 from recruiter.cli.records import whole
 from recruiter.domain.text import remark
 from recruiter.store.roster_fields import RosterEntry
@@ -33,17 +31,18 @@ _COLUMNS = (
 
 
 @app.command(name="list")
-def list_(*, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
+def list_(*, common: ReportOptions = ReportOptions()) -> None:
     """Lists the workers on the roster: what each serves, holds and runs, and when it was last seen."""
     with recruiter_on(common) as recruiter:
         now, entries = recruiter.clock.now(), recruiter.store.roster.entries()
-        rows = [_record(entry, now) if output != "table" else _row(entry, now) for entry in entries]
-        show(rows, _COLUMNS, output, empty="No worker is on the roster.")
+        rows = [_record(entry, now) if common.output != "table" else _row(entry, now) for entry in entries]
+        show(rows, _COLUMNS, common.output, empty="No worker is on the roster.")
 
 
 def _record(entry: RosterEntry, now: datetime) -> dict[str, Any]:
     """For scripts."""
     worker = entry.registration
+    takes_jobs = worker.ready and not worker.draining
     return {
         "worker": entry.id,
         "host": entry.host,
@@ -52,7 +51,7 @@ def _record(entry: RosterEntry, now: datetime) -> dict[str, Any]:
         "groups": None if worker.groups is None else sorted(worker.groups),
         "tasks": sorted(worker.tasks),
         "slots": worker.slots,
-        "free": _free(entry),
+        "free": max(0, worker.slots - worker.holds) if takes_jobs else 0,
         "holds": worker.holds,
         "runs": [{"job": run["job"], "task": run["task"], "since": run["since"]} for run in entry.running],
         "resources": worker.resources.amounts(),
@@ -64,52 +63,29 @@ def _record(entry: RosterEntry, now: datetime) -> dict[str, Any]:
 
 def _row(entry: RosterEntry, now: datetime) -> dict[str, Any]:
     """For people."""
-    groups = entry.registration.groups
+    groups, state, why = entry.registration.groups, entry.state(now), entry.drained
+    runs = (f"{run['task']} for {whole(now - run['since'])}, {run['job']}" for run in entry.running)
     return {
         **_record(entry, now),
         "groups": "all" if groups is None else sorted(groups),
-        "runs": "; ".join(_run(run, now) for run in entry.running),
+        "runs": "; ".join(runs),
         "seen": f"{whole(now - entry.seen_at)} ago",
-        "state": _told(entry, now),
+        "state": f"drained by {remark(why.get('by'), why.get('reason'))}" if state == "drained" and why else state,
     }
 
 
-def _told(entry: RosterEntry, now: datetime) -> str:
-    state, why = entry.state(now), entry.drained
-    if state != "drained" or why is None:
-        return state
-    return f"{state} by {remark(why.get('by'), why.get('reason'))}"
-
-
-def _free(entry: RosterEntry) -> int:
-    """Slots that are given a job at once; none while it is given nothing."""
-    worker = entry.registration
-    return max(0, worker.slots - worker.holds) if worker.ready and not worker.draining else 0
-
-
-def _run(run: Mapping[str, Any], now: datetime) -> str:
-    return f"{run['task']} for {whole(now - run['since'])}, {run['job']}"
-
-
 @app.command
-def drain(
-    worker: str,
-    /,
-    *,
-    who: given.AuthorOptions = given.AuthorOptions(),
-    common: given.TargetOptions = given.TargetOptions(),
-    output: Output = "table",
-) -> None:
+def drain(worker: str, /, *, common: ChangeOptions = ChangeOptions()) -> None:
     """Drains a worker: it finishes the jobs it holds and gets no new ones."""
     with recruiter_on(common) as recruiter:
-        recruiter.controls.drain_worker(worker, by=who.author, reason=who.reason)
+        recruiter.controls.drain_worker(worker, by=common.author, reason=common.reason)
         told = f"worker {worker} gets no new jobs. Resume it with: recruiter worker resume {worker}"
-        report(told, {"worker": worker, "drained": True}, output)
+        common.report(told, {"worker": worker, "drained": True})
 
 
 @app.command
-def resume(worker: str, /, *, common: given.TargetOptions = given.TargetOptions(), output: Output = "table") -> None:
+def resume(worker: str, /, *, common: ReportOptions = ReportOptions()) -> None:
     """Resumes a worker: it gets jobs again."""
     with recruiter_on(common) as recruiter:
         recruiter.controls.resume_worker(worker)
-        report(f"worker {worker} gets jobs again", {"worker": worker, "drained": False}, output)
+        common.report(f"worker {worker} gets jobs again", {"worker": worker, "drained": False})

@@ -16,9 +16,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import Depends
-from starlette.requests import HTTPConnection, Request
-from starlette.responses import JSONResponse
+from recruiter.first_use import missing_extra
+
+try:
+    from fastapi import Depends
+    from starlette.requests import HTTPConnection, Request
+    from starlette.responses import JSONResponse
+except ModuleNotFoundError as error:
+    raise missing_extra("web", error) from None
 
 from recruiter.app import Recruiter
 from recruiter.async_face import in_a_thread

@@ -22,8 +22,13 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from opentelemetry import context, propagate, trace
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
+from recruiter.first_use import missing_extra
+
+try:
+    from opentelemetry import context, propagate, trace
+    from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
+except ModuleNotFoundError as error:
+    raise missing_extra("otel", error) from None
 
 import recruiter
 from recruiter.domain.job import Job

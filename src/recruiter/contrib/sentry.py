@@ -19,10 +19,15 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
-import sentry_sdk
-from sentry_sdk.crons import capture_checkin
-from sentry_sdk.tracing import Transaction
-from sentry_sdk.utils import event_from_exception
+from recruiter.first_use import missing_extra
+
+try:
+    import sentry_sdk
+    from sentry_sdk.crons import capture_checkin
+    from sentry_sdk.tracing import Transaction
+    from sentry_sdk.utils import event_from_exception
+except ModuleNotFoundError as error:
+    raise missing_extra("sentry", error) from None
 
 from recruiter.domain.job import Job
 from recruiter.errors import RecruiterError

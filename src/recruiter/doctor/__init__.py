@@ -21,7 +21,7 @@ from recruiter.domain.text import head
 from recruiter.errors import StoreError, StoreRefused, StoreUnreachable
 from recruiter.store.database import ServerFacts, Store
 
-_LONGEST = 300
+_MAX_TEXT_CHARACTERS = 300
 
 Check = Callable[[Store, ServerFacts, Thresholds], Iterable[Finding]]
 
@@ -57,4 +57,4 @@ def _ask(
         except StoreError as error:  # an index is missing, or somebody has written what nobody can read
             told = " ".join(str(error).split())
             todo = "Repair missing indexes first (recruiter prepare), then run the doctor again"
-            yield problem(about, Code.CHECK_FAILED, f"a check could not run. {head(told, _LONGEST)}", todo)
+            yield problem(about, Code.CHECK_FAILED, f"a check could not run. {head(told, _MAX_TEXT_CHARACTERS)}", todo)

@@ -22,8 +22,6 @@ class Code(StrEnum):
     CHECK_FAILED = "check-failed"
     # the server
     NO_PRIMARY = "no-primary"
-    OLD_SERVER = "old-server"
-    VULNERABLE_SERVER = "vulnerable-server"
     MEMBER = "member"
     ARBITER = "arbiter"
     ONE_MEMBER = "one-member"

@@ -14,26 +14,27 @@ from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE, id_told
 from recruiter.domain.planning.limits import AtLimit, AtRate, Reason
 from recruiter.domain.planning.reasons import NeverFits, SlotsBusy, Unserved
-from recruiter.domain.planning.why_waiting import Circumstances
+from recruiter.domain.planning.rules import FLEET, Rules
+from recruiter.domain.planning.situation import Situation
 from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.state import Why
 from recruiter.domain.text import head, plural, remark
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import StoreUnreachable
-from recruiter.store.collections.limits import FLEET, Rules
 from recruiter.store.database import ServerFacts, Store
 from recruiter.views.health import last_success
+from recruiter.views.resources import read_situation
 
-_LONGEST_REASON = 200
-_TASKS_TOLD = 3
+_MAX_REASON_CHARACTERS = 200
+_MAX_TASKS_NAMED = 3
 
 
 def _lanes(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
     rules, now = store.limits.read(), store.clock.now()
     waiting = _waiting(store, now, thresholds)
-    facts = Circumstances(store.roster.read(), store.roster.held(), rules.limits, rules.starts, now)
+    situation = read_situation(store, rules, now)
     open_lanes = {lane: each for lane, each in waiting.items() if rules.pauses(lane.group) is None}
-    reasons = {lane: facts.why_waiting(lane) or _of_key(facts, each.first) for lane, each in open_lanes.items()}
+    reasons = {lane: situation.why_waiting(lane) or _of_key(situation, each.first) for lane, each in open_lanes.items()}
     told = [
         finding
         for lane, reason in sorted(reasons.items(), key=lambda item: str(item[0]))
@@ -74,14 +75,14 @@ def _waiting(store: Store, now: datetime, thresholds: Thresholds) -> dict[Lane, 
     """The lanes that have jobs. Lanes that differ only in the key of a limit count as one."""
     counts: dict[str, tuple[int, int] | None]
     held = store.roster.held()
-    running = Counter(store.scheduled.lanes_of(held).values())
+    running = Counter(store.due_jobs.lanes_of(held).values())
     try:
-        walked = store.scheduled.waiting_by_lane(now, thresholds.counting)
+        walked = store.due_jobs.waiting_by_lane(now, thresholds.counting)
         counts = {lane: (jobs, max(0, jobs - later - running[lane])) for lane, jobs, later in walked}
     except StoreUnreachable:
-        counts = dict.fromkeys(store.scheduled.lanes())
+        counts = dict.fromkeys(store.due_jobs.lanes())
     lanes = [lane for lane in counts if lane not in ASIDE]
-    oldest = store.scheduled.oldest_due(lanes, now, held) if lanes else {}
+    oldest = store.due_jobs.oldest_due(lanes, now, held) if lanes else {}
     kinds: dict[Lane, _Waiting] = {}
     for text in lanes:
         lane, (jobs, due) = Lane.parse(text)._replace(key=None), counts[text] or (None, None)
@@ -93,9 +94,9 @@ def _waiting(store: Store, now: datetime, thresholds: Thresholds) -> dict[Lane, 
     return kinds
 
 
-def _of_key(facts: Circumstances, first: Lane | None) -> Reason | None:
+def _of_key(situation: Situation, first: Lane | None) -> Reason | None:
     """Why the oldest due job waits for the limit of its key."""
-    return facts.why_waiting(first) if first is not None and first.key is not None else None
+    return situation.why_waiting(first) if first is not None and first.key is not None else None
 
 
 def _sum(one: int | None, other: int | None) -> int | None:
@@ -156,9 +157,7 @@ def _saturated(
     starved = [lane for lane, reason in reasons.items() if isinstance(reason, SlotsBusy) and waiting[lane].since]
     if not starved:
         return
-    serving = [
-        entry for entry in store.roster.entries() if any(entry.registration.serves(str(lane)) for lane in starved)
-    ]
+    serving = [entry for entry in store.roster.entries() if any(entry.registration.serves(lane) for lane in starved)]
     by_task: dict[str, list[datetime]] = {}
     for run in (run for entry in serving for run in entry.running):
         by_task.setdefault(run["task"], []).append(run["since"])
@@ -166,7 +165,7 @@ def _saturated(
     jobs = _counted((waiting[lane].due for lane in starved), "due job waits", "due jobs wait")
     taken = "the only slot is" if slots == 1 else f"all {slots:,} slots are"
     text = f"{jobs} for a slot: {taken} taken where they can run"
-    largest = sorted(by_task.items(), key=lambda item: -len(item[1]))[:_TASKS_TOLD]
+    largest = sorted(by_task.items(), key=lambda item: -len(item[1]))[:_MAX_TASKS_NAMED]
     if not largest:
         yield note("jobs", Code.SATURATED, text, "Start more workers, or raise --processes")
         return
@@ -217,7 +216,7 @@ def _set_aside(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator
     """Jobs and documents that were given up. They have ended, so no person must act now."""
     since = store.clock.now() - thresholds.set_aside
     for job in store.archived.set_aside(thresholds.set_aside_told, since):
-        at, why = f"{job.archived_at:%Y-%m-%d %H:%M:%S} UTC", head(job.reason or str(job.why), _LONGEST_REASON)
+        at, why = f"{job.archived_at:%Y-%m-%d %H:%M:%S} UTC", head(job.reason or str(job.why), _MAX_REASON_CHARACTERS)
         show = f"See recruiter job show {job.id}"
         if job.why in (Why.CRASHED_TOO_MANY_TIMES, Why.WORKER_DIED_TOO_MANY_TIMES):
             text = f"job {id_told(job.id)} of task {job.task} was given up at {at}: {why}"

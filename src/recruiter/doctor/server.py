@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from recruiter.doctor.findings import Code, Finding, Level, Thresholds, note, ok, problem
 from recruiter.domain.duration import brief, humanize
@@ -15,45 +13,20 @@ from recruiter.store.schema import Difference, Kind
 from recruiter.store.server import Disk, Member, Oplog
 
 _GIB = 2**30
-_LEFT = 2.0
+_MEMBERS_TIMEOUT_SECONDS = 2.0
 """Seconds for those that are left to be found."""
 _WORKING = ("PRIMARY", "SECONDARY", "ARBITER")
-_LOOPBACK = ("127.", "localhost:", "[::1]:")
 
 
 def _version(store: Store, facts: ServerFacts, _: Thresholds) -> Iterator[Finding]:
     kind = f"replica set {facts.replica_set}" if facts.replica_set else "a sharded cluster"
     yield ok("server", f"MongoDB {facts.version} at {facts.address}, {kind}, database {store.target.database}")
-    yield from judge_version(facts.version, facts.address)
-
-
-def judge_version(version: str, address: str) -> Iterator[Finding]:
-    parsed = parse(version)
-    if parsed is None:
-        return
-    if parsed < OLDEST:
-        yield problem(
-            "server",
-            Code.OLD_SERVER,
-            f"MongoDB {version} is older than Recruiter supports",
-            "Upgrade to 6.0 or newer",
-        )
-    vulnerabilities = vulnerabilities_in(parsed)
-    if vulnerabilities:
-        told = "; ".join(f"{each.told} ({each.cve}, fixed in {each.fixed_in(parsed)})" for each in vulnerabilities)
-        text = (
-            f"MongoDB {version} has known vulnerabilities. Anybody who reaches its port can, without a password: {told}"
-        )
-        todo = f"Upgrade to {safe_version(parsed)} or newer"
-        # Nobody else reaches a set whose members know each other by a loopback address.
-        here = address.startswith(_LOOPBACK)
-        yield Finding(Level.NOTE if here else Level.PROBLEM, "server", Code.VULNERABLE_SERVER, text, todo)
 
 
 def without_primary(store: Store, unreachable: StoreUnreachable) -> Iterator[Finding]:
     """The facts of the members that are left; raises the error before if there is none."""
     try:
-        members = store.server.members(_LEFT)
+        members = store.server.members(_MEMBERS_TIMEOUT_SECONDS)
     except StoreError:
         raise unreachable from None
     up = sum(member.healthy for member in members)
@@ -187,57 +160,6 @@ def judge_disk(disk: Disk, thresholds: Thresholds) -> Finding:
 
 
 CHECKS = (_version, _members, _majority, _journal, _oplog, _disk)
-
-
-Version = tuple[int, int, int]
-
-OLDEST: Version = (6, 0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Vulnerability:
-    cve: str
-    told: str
-    """What an attacker without a password can do."""
-    fixed: Mapping[tuple[int, int], int]
-    """In which patch of which series. Series that are not named are not affected, or were never mended."""
-
-    def is_in(self, version: Version) -> bool:
-        patch = self.fixed.get(version[:2])
-        return patch is not None and version[2] < patch
-
-    def fixed_in(self, version: Version) -> str:
-        major, minor = version[:2]
-        return f"{major}.{minor}.{self.fixed[(major, minor)]}"
-
-
-VULNERABILITIES = (
-    Vulnerability(
-        "CVE-2025-14847",
-        "read the server's memory, passwords and data in it (MongoBleed, used in the wild)",
-        {(6, 0): 27, (7, 0): 28, (8, 0): 17, (8, 2): 3},
-    ),
-    Vulnerability("CVE-2025-6709", "crash the server", {(7, 0): 17, (8, 0): 5}),  # in 6.0 only after logging in
-    Vulnerability("CVE-2026-25611", "exhaust the server's memory and crash it", {(7, 0): 29, (8, 0): 18, (8, 2): 4}),
-    Vulnerability("CVE-2026-9740", "crash the server", {(7, 0): 35, (8, 0): 24, (8, 2): 10, (8, 3): 3}),
-)
-
-
-def parse(text: str) -> Version | None:
-    """From "7.0.14" or "8.0.0-rc1"; None for what is no version."""
-    found = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
-    return (int(found[1]), int(found[2]), int(found[3])) if found else None
-
-
-def vulnerabilities_in(version: Version) -> list[Vulnerability]:
-    return [each for each in VULNERABILITIES if each.is_in(version)]
-
-
-def safe_version(version: Version) -> str:
-    """The first of its series without any of the vulnerabilities."""
-    major, minor = version[:2]
-    patch = max(each.fixed[(major, minor)] for each in vulnerabilities_in(version))
-    return f"{major}.{minor}.{patch}"
 
 
 NOBODY = problem(

@@ -311,9 +311,45 @@ class Job:
         return None
 
     @property
+    def ended_at(self) -> datetime | None:
+        """The same as `archived_at`."""
+        return self.archived_at
+
+    @property
+    def cancelling(self) -> bool:
+        """It is being cancelled, and has not ended yet."""
+        return self.cancel is not None and not self.ended
+
+    # -- its attempt that runs, or the last one that has ended
+
+    @property
     def last_execution(self) -> Execution | None:
         """The last attempt that has ended, if there was one."""
         return self.executions[-1] if self.executions else None
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When the attempt that runs was started, or given to its worker; otherwise the last one."""
+        if self.locked_by is not None:
+            return self.locked_at
+        return self.executions[-1].started_at if self.executions else None
+
+    @property
+    def worker(self) -> str | None:
+        """The worker that holds it, or that ran its last attempt."""
+        if self.locked_by is not None:
+            return self.locked_by
+        return self.executions[-1].worker if self.executions else None
+
+    @property
+    def error(self) -> str | None:
+        """The class of the exception that its last attempt ended with."""
+        return self.executions[-1].exception if self.executions else None
+
+    @property
+    def message(self) -> str | None:
+        """The message of that exception, or how the last attempt ended."""
+        return self.executions[-1].message if self.executions else None
 
 
 def _history(job: Job) -> tuple[HistoryEntry, ...]:

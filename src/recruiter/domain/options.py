@@ -25,6 +25,7 @@ from recruiter.domain.uniqueness import UniqueKind, Uniqueness, Until
 from recruiter.errors import InvalidDuration, InvalidJob
 
 F = TypeVar("F", bound=Callable[..., Any])
+_KEY_EXAMPLE = "as in limited_by(customer=42) or limited_by('customer:42')"
 
 
 class GivenOptions(TypedDict, total=False):
@@ -161,8 +162,12 @@ class HasOptions:
         `key:customer` is about it, and so is `limits={"customer": "2/10s"}` of its task. A job has one key. Raises
         InvalidName and InvalidJob."""
         if (key is not None) + len(keys) != 1:
-            raise InvalidJob("limited_by needs one key, as in limited_by(customer=42) or limited_by('customer:42')")
-        return self._changed(limited_by=key if key is not None else ":".join(map(str, *keys.items())))
+            raise InvalidJob(f"limited_by needs one key, {_KEY_EXAMPLE}")
+        for kind, value in keys.items():
+            if isinstance(value, bool) or not isinstance(value, str | int):
+                raise InvalidJob(f"limited_by({kind}={shown(value)}): the value of a key is a text or an integer")
+            key = f"{kind}:{value}"
+        return self._changed(limited_by=cast(str, key))
 
 
 def accepts_options(function: F) -> F:
@@ -226,6 +231,13 @@ def _check_unique(value: Any) -> Uniqueness | None:
     return Uniqueness.until(value)
 
 
+def _check_key(key: object) -> str:
+    kind, _, value = check_name("key", key).partition(":")
+    if not kind or not value:
+        raise InvalidJob(f"the key {shown(key)} needs a kind and a value, {_KEY_EXAMPLE}")
+    return f"{kind}:{value}"
+
+
 def _optional(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else check(value)
 
@@ -244,7 +256,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "keep_failed": _optional(partial(seconds_of, "keep_failed")),
     "unique": _check_unique,
     "owner": partial(check_text, "an owner"),
-    "limited_by": partial(check_name, "key"),
+    "limited_by": _check_key,
 }
 """What each option must be, and how it is kept."""
 

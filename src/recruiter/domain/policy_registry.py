@@ -10,10 +10,11 @@ application has registered. Parameters may hold other policies at any depth.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload
 
 from recruiter.domain.definitions import note, same_definition
-from recruiter.domain.duration import DurationLike
+from recruiter.domain.duration import DurationLike, humanize
 from recruiter.domain.retry.decision import RetryPolicy, checked_names, only_names
 from recruiter.domain.retry.policies import (
     DoNotDoItAgain,
@@ -188,3 +189,19 @@ def schedule_policy(schedule: SchedulePolicy | DurationLike, tz: str = "UTC") ->
             f"{told} is not a schedule; write a cron expression such as '0 6 * * *', an interval such as '5 minutes', "
             "or a policy"
         ) from None
+
+
+def policy_text(stored: Mapping[str, Any] | None) -> str | None:
+    """A stored policy or schedule as it would be written: `RetryManyTimes(3, 60) only ConnectionError`, `Every(1h)`."""
+    if stored is None:
+        return None
+    parameters, only = stored.get("parameters"), stored.get("only")
+    texts = []
+    for name, value in parameters.items() if isinstance(parameters, Mapping) else ():
+        in_words = name == "interval" and isinstance(value, int | float) and 0 <= value < _LONGEST_INTERVAL_SECONDS
+        texts.append(humanize(timedelta(seconds=value)) if in_words else str(value))
+    only_text = f" only {', '.join(map(str, only))}" if isinstance(only, list) and only else ""
+    return f"{stored.get('class')}({', '.join(texts)}){only_text}"
+
+
+_LONGEST_INTERVAL_SECONDS = 1e9

@@ -15,6 +15,10 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
+from bson import ObjectId
+
+from recruiter.domain.job import JobId
+
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 _BY_THE_HOUR_FROM = 3 * HOUR
 
@@ -96,6 +100,20 @@ class Attempted(NamedTuple):
     again: Again
 
 
+class JobEnd(NamedTuple):
+    """The end of a job: the facts that are counted, and the step of a flow that ended with it."""
+
+    at: datetime
+    state: str
+    group: str | None = None
+    """None, like the task, of a document that is no job; it is not counted."""
+    task: str | None = None
+    latency: float | None = None
+    execution_time: float | None = None
+    flow: ObjectId | None = None
+    step: JobId | None = None
+
+
 @dataclass(slots=True)
 class Counts:
     """Of jobs that have ended: how, after what latency, and how long their last attempt took."""
@@ -145,7 +163,7 @@ class PeriodCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class JobRate:
     value: float
     """Jobs a minute."""
     value_per_second: float
@@ -169,21 +187,21 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class PeriodSummary:
     """What has ended within a time."""
 
     ended: Mapping[str, int]
     """How many jobs, by the state in which they ended."""
-    throughput: Rate
+    throughput: JobRate
     latency: Times
     """From the time a job was scheduled for to the start of its last attempt."""
     execution_time: Times
     """Of the last attempt."""
 
     @classmethod
-    def of(cls, counts: Counts, span: timedelta) -> Flow:
+    def of(cls, counts: Counts, span: timedelta) -> PeriodSummary:
         seconds = max(span.total_seconds(), 1e-6)
-        rate = Rate(counts.total / seconds * 60, counts.total / seconds)
+        rate = JobRate(counts.total / seconds * 60, counts.total / seconds)
         return cls(dict(counts.ended), rate, Times.of(counts.latency), Times.of(counts.execution_time))
 
 
@@ -244,19 +262,19 @@ class Analytics:
     counted_at: datetime
     """When the jobs that wait were counted: just now, or where they are very many, not long ago."""
     ended: Mapping[str, int]
-    throughput: Rate
+    throughput: JobRate
     latency: Times
     execution_time: Times
     step: timedelta
     """A minute; an hour where it is about more than three."""
-    series: Mapping[datetime, Flow]
+    series: Mapping[datetime, PeriodSummary]
     """The same step by step, by when each begins, oldest first; one in which nothing ended is there too. The first and
     the last are as long as they are within `since` and `until`."""
-    groups: Mapping[str, Flow]
-    tasks: Mapping[str, Flow]
+    groups: Mapping[str, PeriodSummary]
+    tasks: Mapping[str, PeriodSummary]
     queues: Mapping[Kind, Queue]
     """What has not ended, by group and task."""
-    flows: Mapping[Kind, Flow]
+    flows: Mapping[Kind, PeriodSummary]
     """What has ended, by group and task."""
 
 
@@ -304,7 +322,7 @@ def add_up(
         groups.setdefault(group, Counts()).merge(counts)
         tasks.setdefault(task, Counts()).merge(counts)
     span = until - since
-    flow = Flow.of(total, span)
+    flow = PeriodSummary.of(total, span)
     return Analytics(
         since=since,
         until=until,
@@ -316,13 +334,13 @@ def add_up(
         execution_time=flow.execution_time,
         step=step,
         series={
-            max(begin, since): Flow.of(counts, min(begin + step, until) - max(begin, since))
+            max(begin, since): PeriodSummary.of(counts, min(begin + step, until) - max(begin, since))
             for begin, counts in series.items()
         },
-        groups={name: Flow.of(counts, span) for name, counts in sorted(groups.items())},
-        tasks={name: Flow.of(counts, span) for name, counts in sorted(tasks.items())},
+        groups={name: PeriodSummary.of(counts, span) for name, counts in sorted(groups.items())},
+        tasks={name: PeriodSummary.of(counts, span) for name, counts in sorted(tasks.items())},
         queues=queues,
-        flows={kind: Flow.of(counts, span) for kind, counts in sorted(flows.items())},
+        flows={kind: PeriodSummary.of(counts, span) for kind, counts in sorted(flows.items())},
     )
 
 

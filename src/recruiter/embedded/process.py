@@ -51,7 +51,7 @@ TEMPORARY = "recruiter-mongod-"
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ServerRecord:
     """Which mongod serves a folder. When it was started tells it from a stranger that got the same pid later."""
 
     port: int
@@ -59,7 +59,7 @@ class Record:
     started: float
 
     @classmethod
-    def of(cls, pid: int, port: int) -> Record:
+    def of(cls, pid: int, port: int) -> ServerRecord:
         return cls(port=port, pid=pid, started=_started(pid))
 
     @property
@@ -85,16 +85,16 @@ _START_TIME = 19
 """The 22nd field of /proc/PID/stat; the name of the program, which is the second, may hold spaces."""
 
 
-def read_record(folder: Path) -> Record | None:
+def read_record(folder: Path) -> ServerRecord | None:
     """The folder's record, or None if there is none that can be read."""
     try:
         found = json.loads((folder / "server.json").read_text())
-        return Record(port=int(found["port"]), pid=int(found["pid"]), started=float(found["started"]))
+        return ServerRecord(port=int(found["port"]), pid=int(found["pid"]), started=float(found["started"]))
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def write_record(folder: Path, record: Record) -> None:
+def write_record(folder: Path, record: ServerRecord) -> None:
     """Replace the folder's record; a reader sees the old one or the new one, never a half."""
     draft = folder / "server.json.new"
     draft.write_text(json.dumps(asdict(record)) + "\n")

@@ -1,4 +1,4 @@
-"""A private MongoDB that ends with the process that started it: one mongod, or several as a replica set.
+"""A private MongoDB that ends with the process that started it.
 
 MongoDB is licensed under the SSPL. This runs it for development and tests only: it has no users, no passwords
 (but where tests want them) and no second copy of the data. Not for production.
@@ -10,16 +10,14 @@ import random
 import socket
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
-from recruiter.domain.duration import brief
 from recruiter.embedded.process import (
     MongodProcess,
-    Record,
+    ServerRecord,
     TemporaryFolder,
     find_mongod,
     fresh_log,
@@ -75,7 +73,7 @@ class EmbeddedServer:
         self._extra = tuple(extra)
         self._temporary: TemporaryFolder | None = None
         self._process: MongodProcess | None = None
-        self._record: Record | None = None
+        self._record: ServerRecord | None = None
         self._finish: weakref.finalize[..., EmbeddedServer] | None = None
 
     def start(self, *, within: float = START_WITHIN) -> str:
@@ -153,7 +151,12 @@ class EmbeddedServer:
     def _make_folder(self) -> Path:
         if self._folder is not None:
             self._folder = self._folder.expanduser().resolve()
-            (self._folder / "data").mkdir(parents=True, exist_ok=True)
+            try:
+                (self._folder / "data").mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ServerDidNotStart(
+                    f"the folder {self._folder} for the data of MongoDB cannot be made: {error.strerror}"
+                ) from None
             return self._folder
         if self._temporary is None:
             self._temporary = TemporaryFolder()
@@ -167,7 +170,7 @@ class EmbeddedServer:
             self._finish.detach()
         self._finish = weakref.finalize(self, _finish, process, self._temporary)
 
-    def _reuse(self, folder: Path, deadline: float) -> Record | None:
+    def _reuse(self, folder: Path, deadline: float) -> ServerRecord | None:
         """The server that already runs here; while it neither answers nor ends, all we can do is wait."""
         record = read_record(folder)
         while record is not None and record.running:
@@ -181,7 +184,7 @@ class EmbeddedServer:
             time.sleep(0.02)
         return None
 
-    def _launch(self, folder: Path, deadline: float) -> Record:
+    def _launch(self, folder: Path, deadline: float) -> ServerRecord:
         binary = find_mongod(self._binary)
         for port in self._ports_to_try(folder):
             command = mongod_command(binary, folder / "data", port, self.replica_set, self._extra)
@@ -193,7 +196,7 @@ class EmbeddedServer:
             self._finish_with(process)
             if self._comes_up(process, folder, port, deadline):
                 self._port = port
-                record = Record.of(process.pid, port)
+                record = ServerRecord.of(process.pid, port)
                 write_record(folder, record)
                 return record
         taken = f"port {self._port} is" if self._port else "all the ports tried are"
@@ -234,12 +237,12 @@ class EmbeddedServer:
             return said.writable_primary
         config = admin.replica_set_config(connection)
         if config is None:
-            admin.initiate(connection, self.replica_set, [address])
+            admin.initiate(connection, self.replica_set, address)
             return False
         self._require_set(config["_id"])
         if [member["host"] for member in config["members"]] != [address]:
             # The data were last served at another port; without this the node waits for itself forever.
-            admin.reconfigure(connection, config, [address])
+            admin.reconfigure(connection, config, address)
         return False
 
     def _require_set(self, name: str) -> None:
@@ -280,121 +283,3 @@ def set_served(port: int, data: Path) -> str | None:
             return said.set_name if said.member and admin.data_folder(connection) == str(data) else None
     except StoreError:
         return None
-
-
-# -- several servers -----------------------------------------------------------------------------------------------
-
-
-T = TypeVar("T")
-
-QUICK_ELECTIONS = {"electionTimeoutMillis": 2_000, "heartbeatIntervalMillis": 500}
-SMALL = ("--wiredTigerCacheSizeGB", "0.25", "--oplogSize", "64")
-
-
-class EmbeddedReplicaSet:
-    """A replica set of `nodes` mongods with temporary data, all gone after `stop()` or with this process; with
-    `arbiter`, the last of them only votes."""
-
-    def __init__(
-        self, nodes: int = 3, *, binary: str | None = None, replica_set: str = "recruiter", arbiter: bool = False
-    ) -> None:
-        self.nodes: list[EmbeddedServer] = []
-        self.replica_set = replica_set
-        self._size = nodes
-        self._binary = binary
-        self._arbiter = arbiter
-        self._finish: weakref.finalize[..., EmbeddedReplicaSet] | None = None
-
-    def start(self) -> str:
-        """Start all nodes, wait for a primary, and return the URI."""
-        temporary = TemporaryFolder()
-        self.nodes = [
-            _Node(temporary.path / f"node-{n}", binary=self._binary, replica_set=self.replica_set, extra=SMALL)
-            for n in range(self._size)
-        ]
-        self._finish = weakref.finalize(self, _end_nodes, self.nodes, temporary)
-        try:
-            for node in self.nodes:
-                node.start()
-            with admin.connected(self.nodes[0].address) as connection:
-                addresses = [node.address for node in self.nodes]
-                arbiters = addresses[-1:] if self._arbiter else []
-                admin.initiate(connection, self.replica_set, addresses, QUICK_ELECTIONS, arbiters)
-            for node in self.nodes:
-                _until(partial(_takes_part, node), f"{node.address} did not join")
-            self.primary()
-        except BaseException:
-            self.stop()
-            raise
-        return self.uri
-
-    def stop(self) -> None:
-        """End all nodes at once, as crashes: nobody needs their data any more."""
-        if self._finish is not None:
-            self._finish()
-
-    @property
-    def uri(self) -> str:
-        """The address of all its nodes, without a database."""
-        return f"mongodb://{','.join(node.address for node in self.nodes)}/?replicaSet={self.replica_set}"
-
-    def primary(self) -> EmbeddedServer:
-        """The node that is the writable primary; waits for an election to end."""
-        return _until(self._find_primary, "no primary was elected")
-
-    def kill(self, node: EmbeddedServer) -> None:
-        """Crash this node (SIGKILL)."""
-        node.kill()
-
-    def restart(self, node: EmbeddedServer) -> None:
-        """Bring a killed node back at its port, and wait until it takes part again."""
-        node.start()
-        _until(partial(_takes_part, node), f"{node.address} did not join again")
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def _find_primary(self) -> EmbeddedServer | None:
-        return next((node for node in self.nodes if node.running and _hello(node).writable_primary), None)
-
-
-class _Node(EmbeddedServer):
-    """A server that leaves it to the others who is primary: it is ready when it answers."""
-
-    def _step(self, connection: admin.Connection, address: str) -> bool:  # noqa: ARG002
-        admin.hello(connection)
-        return True
-
-
-def _end_nodes(nodes: list[EmbeddedServer], temporary: TemporaryFolder) -> None:
-    for node in nodes:
-        node.kill()
-    temporary.remove()
-
-
-def _hello(node: EmbeddedServer) -> admin.Hello:
-    try:
-        with admin.connected(node.address) as connection:
-            return admin.hello(connection)
-    except StoreError:
-        return admin.Hello(set_name=None, writable_primary=False, secondary=False)
-
-
-def _takes_part(node: EmbeddedServer) -> bool:
-    return _hello(node).member
-
-
-def _until(fact: Callable[[], T | None], otherwise: str) -> T:
-    """Ask until the answer is true; that is the result."""
-    deadline = time.monotonic() + START_WITHIN
-    while not (found := fact()):
-        if time.monotonic() > deadline:
-            raise ServerDidNotStart(f"The private replica set is not ready: {otherwise} in {brief(START_WITHIN)}.")
-        time.sleep(0.05)
-    return found

@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import sys
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -18,16 +19,11 @@ from typing import TYPE_CHECKING, TextIO
 
 from recruiter.errors import SettingsError
 from recruiter.events import Event
-from recruiter.first_use import ImportedOnUse
 from recruiter.log.context import FindContext, JobContext, capture_prints, mark_records
 from recruiter.log.lines import SENTENCES, UNKNOWN, JsonLines, PlainLines, sentence
 
 if TYPE_CHECKING:
-    import tomllib
-
     from recruiter.settings import LogFormat, LogLevel
-else:
-    tomllib = ImportedOnUse("tomllib")
 
 __all__ = [
     "JobContext",

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 
-from recruiter.domain.planning.assign import Registration
+from recruiter.domain.planning.workers import RosterWorker
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Presence, Stop
 from recruiter.processes.systemd import ServiceManager
 from recruiter.settings import Settings
 from recruiter.steps.clean import (
-    BATCH,
+    MAX_REMOVED_PER_BATCH,
     clean,
     clean_counts,
     clean_starts,
@@ -27,12 +27,12 @@ from recruiter.steps.clean import (
 from recruiter.steps.rescue import Rescue
 from recruiter.store.database import Store
 
-_REST_BETWEEN_BATCHES = 0.05
-_A_DAY = 86400.0
-_SAMPLED_EVERY = 60.0
-_IDLE_SAMPLED_EVERY = 600.0
+_REST_SECONDS_PER_BATCH = 0.05
+_DAY_SECONDS = 86400.0
+_SAMPLE_EVERY_SECONDS = 60.0
+_SAMPLE_IDLE_EVERY_SECONDS = 600.0
 """Seconds. That nothing waits is no news every minute."""
-_LONGEST_LOOK = 5.0
+_MAX_CHECK_SECONDS = 5.0
 """Seconds between two checks of the roster, at most: a worker that joins meanwhile may have a short time."""
 _LATE = timedelta(hours=1)
 """How late an outcome may be written."""
@@ -87,21 +87,21 @@ class CleanerProcess:
         clock, settings = self._store.clock, self._settings
         now, monotonic = clock.now(), clock.monotonic()
         if monotonic >= self._look_at_all_at:
-            self._gone_before, self._look_at_all_at = None, monotonic + _A_DAY
+            self._gone_before, self._look_at_all_at = None, monotonic + _DAY_SECONDS
         removed = clean(self._store, now, settings.clean_after, settings.keep_failed, since=self._gone_before)
-        if removed < BATCH:
+        if removed < MAX_REMOVED_PER_BATCH:
             self._gone_before = now - settings.clean_after - _LATE
         return removed
 
-    def _sample(self, roster: Sequence[Registration]) -> None:
+    def _sample(self, roster: Sequence[RosterWorker]) -> None:
         monotonic = self._store.clock.monotonic()
         if monotonic < self._sample_at:
             return
-        self._sample_at = monotonic + _SAMPLED_EVERY
+        self._sample_at = monotonic + _SAMPLE_EVERY_SECONDS
         anyway = monotonic >= self._sample_anyway_at
         busy = sample_waiting(self._store, roster, always=anyway)
         if busy or anyway:  # the first sample after the last job is stored, so that the line comes down
-            self._sample_anyway_at = monotonic + (0.0 if busy else _IDLE_SAMPLED_EVERY)
+            self._sample_anyway_at = monotonic + (0.0 if busy else _SAMPLE_IDLE_EVERY_SECONDS)
 
     def _clean(self) -> float:
         clock = self._store.clock
@@ -114,20 +114,20 @@ class CleanerProcess:
         self._sample(roster)
         if clock.monotonic() >= self._clean_at:
             removed = self._remove_old()
-            if removed < BATCH:
+            if removed < MAX_REMOVED_PER_BATCH:
                 settings = self._settings
                 removed += forget_flows(self._store, clock.now(), settings.clean_after, settings.keep_failed)
             counts = clean_counts(self._store, clock.now(), self._settings.clean_after)
             keys = clean_unique_keys(self._store, clock.now())
             clean_starts(self._store, clock.now())
             self._removed += removed
-            if removed >= BATCH or BATCH in (counts, keys):
-                return _REST_BETWEEN_BATCHES
+            if removed >= MAX_REMOVED_PER_BATCH or MAX_REMOVED_PER_BATCH in (counts, keys):
+                return _REST_SECONDS_PER_BATCH
             if self._removed:
                 self._events.emit("archive.cleaned", removed=self._removed)
             self._removed = 0
             self._clean_at = clock.monotonic() + random.uniform(
                 self._settings.wait_at_least.total_seconds(), self._settings.wait_at_most.total_seconds()
             )
-        next_look = min((self._rescue.dead_after(worker) / 3 for worker in roster), default=_LONGEST_LOOK)
-        return min(_LONGEST_LOOK, next_look, max(0.0, self._clean_at - clock.monotonic()))
+        next_look = min((self._rescue.dead_after(worker) / 3 for worker in roster), default=_MAX_CHECK_SECONDS)
+        return min(_MAX_CHECK_SECONDS, next_look, max(0.0, self._clean_at - clock.monotonic()))

@@ -7,18 +7,24 @@ more jobs and finishes those that it runs, while the new one, with the new code,
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from recruiter.events import Events
 from recruiter.processes.loop import Stop
-from recruiter.processes.systemd import Relay, ServiceManager
+from recruiter.processes.systemd import SOCKET_VARIABLE, ServiceManager
 
 PARENT_VARIABLE = "RECRUITER_PARENT"
 """Tells a process which parent to die with."""
+_LONGEST_MESSAGE = 4096
 
 
 class Fleet:
@@ -33,7 +39,8 @@ class Fleet:
         when_ready: Callable[[], None] | None = None,
     ) -> None:
         self._stop = stop
-        self._relay = Relay(manager, when_ready)
+        self._manager = manager
+        self._ready = _Readiness(lambda: self._all_ready(when_ready))
         self._environment = {**os.environ, **environment, PARENT_VARIABLE: str(os.getpid())}
         self._events = events
         self._members: dict[str, subprocess.Popen[bytes]] = {}
@@ -46,13 +53,14 @@ class Fleet:
         self._arguments[name] = arguments
         self._members[name] = subprocess.Popen(
             [sys.executable, "-m", "recruiter.cli.main", *arguments],
-            env={**self._environment, **self._relay.environment(name)},
+            env={**self._environment, SOCKET_VARIABLE: self._ready.address},
             process_group=0,
         )
 
     def reload(self, when_ready: Callable[[], None]) -> None:
         """Replaces every member. Calls back when all the new ones are at work."""
-        self._relay.expect(when_ready)
+        self._ready.close()
+        self._ready = _Readiness(when_ready)
         for name, arguments in list(self._arguments.items()):
             leaving = self._members[name]
             leaving.terminate()
@@ -63,16 +71,22 @@ class Fleet:
         """Waits until one ends or a stop is asked for, then stops the rest; returns the code to exit with."""
         try:
             while not self._stop.asked and all(member.poll() is None for member in self._members.values()):
-                self._relay.pass_on()
+                self._ready.check(len(self._members))
+                self._manager.alive()
                 self._leaving = [member for member in self._leaving if member.poll() is None]
                 each_round()
                 time.sleep(0.05)
             self._say_who_ended()
         finally:
-            self._relay.stopping()
+            self._manager.tell("STOPPING=1")
             self.stop()
-            self._relay.close()
+            self._ready.close()
         return exit_code([member.returncode for member in self._members.values()])
+
+    def _all_ready(self, when_ready: Callable[[], None] | None) -> None:
+        self._manager.at_work(f"{', '.join(self._members)} are at work")
+        if when_ready is not None:
+            when_ready()
 
     def _say_who_ended(self) -> None:
         """Those that nobody has asked to: the others are stopped because of them."""
@@ -93,6 +107,33 @@ class Fleet:
         for member in (*self._members.values(), *self._leaving):
             if member.poll() is None:
                 member.terminate()  # the second signal: at once, but with their own children
+
+
+class _Readiness:
+    """A notify socket, to which each member says once that it is ready."""
+
+    def __init__(self, when_all: Callable[[], None]) -> None:
+        self._when_all: Callable[[], None] | None = when_all
+        self._folder = Path(tempfile.mkdtemp(prefix="recruiter-notify-"))
+        self.address = str(self._folder / "socket")
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.bind(self.address)
+        self._ready = 0
+
+    def check(self, members: int) -> None:
+        """To be called again and again. Calls back once, when all members are ready."""
+        with suppress(BlockingIOError):
+            while True:
+                message = self._socket.recv(_LONGEST_MESSAGE).decode(errors="replace")
+                self._ready += message.splitlines().count("READY=1")
+        if self._when_all is not None and self._ready >= members:
+            when_all, self._when_all = self._when_all, None
+            when_all()
+
+    def close(self) -> None:
+        self._socket.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def exit_code(of_members: Sequence[int]) -> int:

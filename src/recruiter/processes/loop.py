@@ -32,6 +32,9 @@ _SHOWN_WITHIN = 2.0
 """Seconds for a write that nothing depends on, but that the main loop waits for."""
 
 
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+
+
 class Stop:
     """Whether this process has been asked to stop; calls the listeners."""
 
@@ -65,7 +68,7 @@ class Stop:
         """
         read_end, write_end = os.pipe()
         os.set_blocking(write_end, False)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+        for number in _STOP_SIGNALS:
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
         threading.Thread(target=self._obey, args=(read_end,), name="signals", daemon=True).start()
@@ -74,6 +77,8 @@ class Stop:
         asked_at = 0.0
         while numbers := os.read(read_end, 16):
             for number in numbers:
+                if number not in _STOP_SIGNALS:
+                    continue  # the pipe gets every signal for which the process has a handler
                 if not self.asked:
                     asked_at = time.monotonic()
                 elif time.monotonic() - asked_at > SAME_WISH:

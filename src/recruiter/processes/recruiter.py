@@ -1,9 +1,9 @@
-"""The recruiter process: leads if no other does, and then assigns jobs, round by round. What else a leader does is in
-maintenance.py.
+"""The recruiter process: leads if no other does, and then assigns jobs, round by round. The other duties of a leader
+are in maintenance.py.
 
-When it looks again depends on the last round: at once while jobs flow, later and later when nothing happens, until it
-only sleeps and two change waiters wake it: new jobs, and workers that join or have room again. A new job that comes
-then is given to a worker at once, without a round (steps/assign.py).
+The pause after a round is short while jobs flow, and longer and longer when nothing happens, until the process only
+sleeps and two change waiters wake it: new jobs, and workers that join or have room again. A new job that arrives then
+is given to a worker immediately, without a round (steps/assign.py).
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from recruiter.domain.job import JobId
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.planning.arrivals import Arrival, Vacancies
 from recruiter.domain.planning.fair import TurnsTaken
-from recruiter.domain.planning.hosts import Spot
+from recruiter.domain.planning.hosts import Reservation
 from recruiter.domain.planning.lookahead import Lookahead
+from recruiter.domain.planning.rules import Rules
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.errors import StoreError, StoreUnreachable, Superseded
 from recruiter.events import Events
@@ -33,7 +34,6 @@ from recruiter.steps.assign import (
     assign_new,
     lacks_takers,
     recount,
-    until_done,
     until_room,
 )
 from recruiter.steps.lead import Leadership
@@ -41,26 +41,22 @@ from recruiter.steps.rescue import Rescue
 from recruiter.store.change_stream import FLOW, LANE_CHANGES, LULL, Change, ChangeWaiter
 from recruiter.store.codec import Document
 from recruiter.store.collections import flows, limits, scheduled, schedulers
-from recruiter.store.collections.limits import Rules
 from recruiter.store.collections.roster import ROOM_MADE
 from recruiter.store.database import Store
 
-_RULES_EVERY = 1.0
-_METERED_PAUSE = 0.2
-"""Seconds between two rounds at most, while jobs wait that limits or resources hold back."""
-_WATCHING_PAUSE = 1.0
-"""Seconds between two rounds at most, while somebody holds jobs: if it dies, they should not wait for the leader. Also
-while jobs wait and a worker is given none because it is quiet: no change waiter tells of its next heartbeat."""
-_FLOWING_PAUSE, _RISING_PAUSE = 0.05, 0.01
-"""Seconds between two rounds at most, while work flows, and when it has just begun to: a worker may become faster than
-it was, and at the beginning nobody knows how fast it is."""
-_RISING_FOR = 0.5
-"""Seconds after which that is known."""
-_CLOCKS_DIFFER = 0.06
-"""Seconds that the clocks of two hosts may well differ."""
-_LAST_RENEWAL = 5.0
-_DEAF_PAUSE = 0.2
-"""Seconds between two rounds at most, as long as no change waiter is heard."""
+_RULES_EVERY_SECONDS = 1.0
+_LIMITED_PAUSE_SECONDS = 0.2
+"""The longest pause while jobs wait that limits or resources hold back."""
+_WATCHING_PAUSE_SECONDS = 1.0
+"""The longest pause while a worker holds jobs: if it dies, they should not wait for the leader. Also while jobs wait
+and a worker is given none because it is quiet: no change waiter reports its next heartbeat."""
+_FLOWING_PAUSE_SECONDS = 0.1
+"""The longest pause under load: a worker may become faster than it was."""
+_CLOCK_DIFFERENCE_SECONDS = 0.06
+"""A usual difference between the clocks of two hosts."""
+_LAST_RENEWAL_SECONDS = 5.0
+_DEAF_PAUSE_SECONDS = 0.2
+"""The longest pause while no change waiter is heard."""
 
 
 class RecruiterProcess:
@@ -82,7 +78,7 @@ class RecruiterProcess:
         self._store = store
         self._clock = store.clock
         self._events = events
-        # Whether to open change waiters while idle; not worth it for one that leads only for a moment.
+        # Whether to open change waiters while idle; not worth it for a process that leads only briefly.
         self._listen = listen
         self._presence = presence
         self._lease_time = settings.lease_time.total_seconds()
@@ -101,21 +97,21 @@ class RecruiterProcess:
         self._begin()
 
     def _begin(self) -> None:
-        """What is known before the first round: nothing."""
+        """The state before the first round."""
         self._came_round_at = self._clock.monotonic()
         self._led = False
         self._stands_by = False
         self._rules, self._rules_at = Rules(), 0.0
-        self._reserved: Mapping[JobId, Spot] = {}
+        self._reserved: Mapping[JobId, Reservation] = {}
         self._turns = TurnsTaken()
         self._lookahead = Lookahead()
         self._pause, self._round_at = self._backoff_from, 0.0
-        self._flowing_until, self._rising_until = 0.0, 0.0
+        self._flowing_until = 0.0
         self._woken = threading.Event()
         """Whether a round is wanted."""
         self._arrivals: deque[Arrival] = deque()
         self._vacancies: Vacancies | None = None
-        """Who had room in the last round, if that left nothing that could have been assigned."""
+        """The workers with room after the last round, if it left no job that could have been assigned."""
         self._waiters: tuple[ChangeWaiter, ChangeWaiter] | None = None
 
     def run(self) -> None:
@@ -125,7 +121,7 @@ class RecruiterProcess:
             self._loop.run()
         finally:
             self._keeping_stop.ask()
-            keeping.join(timeout=_LAST_RENEWAL)
+            keeping.join(timeout=_LAST_RENEWAL_SECONDS)
             self._close()
 
     def _close(self) -> None:
@@ -141,9 +137,9 @@ class RecruiterProcess:
         self._hooks.close()
 
     def _keep_the_lease(self) -> float:
-        """On a thread of its own, so that a long round does not cost the lead; one that hangs does."""
+        """On a separate thread, so that a long round does not cost the lead; a round that hangs does."""
         if self._clock.monotonic() - self._came_round_at < self._lease_time:
-            with suppress(StoreUnreachable):  # the main loop says so
+            with suppress(StoreUnreachable):  # the main loop reports it
                 self._leadership.keep()
         return self._leadership.interval
 
@@ -183,7 +179,7 @@ class RecruiterProcess:
         return max(0.0, min(self._round_at - self._clock.monotonic(), self._leadership.interval * 0.9))
 
     def _assign_new(self, now: float) -> None:
-        """Gives jobs that have just come to workers, and goes on listening at once; or asks for a round."""
+        """Gives new jobs to workers and listens again, or requests a round."""
         arrivals = [self._arrivals.popleft() for _ in range(len(self._arrivals))]
         given = False
         try:
@@ -197,7 +193,7 @@ class RecruiterProcess:
             if not given:
                 self._woken.set()
         if given:
-            self._round_at = min(self._round_at, now + _WATCHING_PAUSE)
+            self._round_at = min(self._round_at, now + _WATCHING_PAUSE_SECONDS)
             if self._waiters is not None:
                 self._waiters[0].arm()
 
@@ -224,7 +220,7 @@ class RecruiterProcess:
             self._maintenance.after_round(round, seconds, self._rules)
         except Superseded:
             # Still leading, and no higher term anywhere: it was refused for another reason, and must not spin.
-            return _DEAF_PAUSE if self._leadership.verify() else 0.0
+            return _DEAF_PAUSE_SECONDS if self._leadership.verify() else 0.0
         except StoreError:
             self._leadership.doubt()
             raise
@@ -239,51 +235,50 @@ class RecruiterProcess:
         now = self._clock.monotonic()
         if now < self._rules_at and not any(limit.rate for limit in self._rules.limits):
             return
-        self._rules_at = now + _RULES_EVERY
+        self._rules_at = now + _RULES_EVERY_SECONDS
         rules = self._store.limits.read()
         if rules.limits and rules.limits != self._rules.limits:
             recount(self._store, self._leadership.term, rules, self._clock.now())
         self._rules = rules
 
     def _pause_after(self, round: Round) -> float:
+        """Seconds until the next round."""
         now = self._clock.monotonic()
         if round.assigned >= FLOW:
-            if now >= self._flowing_until:
-                self._rising_until = now + _RISING_FOR
             self._flowing_until = now + LULL
             for waiter in self._waiters or ():
-                waiter.hang_up()
+                waiter.hang_up()  # polling is cheap under load
         if round.assigned:
             self._pause = self._backoff_from
             if round.more or round.refused or round.assigned >= FLOW:
                 return self._pause
         if now < self._flowing_until:
-            # Work is flowing, and workers are full for the moment: looking costs less than being told.
-            longest = _RISING_PAUSE if now < self._rising_until else _FLOWING_PAUSE
-            # When everything is given, steps of flows may wait for the last of it. Workers settle many jobs at once, so
-            # the last one may end long before its turn: the leader looks after a quarter of the expected time.
-            last_are_given = round.exhausted and round.marked
-            expected = until_done(round) / 4 if last_are_given else until_room(round)
-            return max(2 * self._backoff_from, min(expected, longest))
+            return max(2 * self._backoff_from, min(until_room(round), _FLOWING_PAUSE_SECONDS))
+        return self._pause_while_idle(round)
+
+    def _pause_while_idle(self, round: Round) -> float:
+        """Longer and longer, but never past the next event that the leader knows of."""
         longest = min([self._backoff_to, *(self._rescue.dead_after(worker) / 2 for worker in round.roster)])
-        some_room = any(worker.room > 0 for worker in round.roster)
         if self._listens_after(round):
-            # The clock of a producer may be ahead of ours: then its job is not due yet, and no other event will come.
-            self._pause = pause = min(max(4 * self._pause, _CLOCKS_DIFFER), longest)
+            # The clock of a producer may be ahead: then its job is not due yet, and no other event will come.
+            self._pause = min(max(4 * self._pause, _CLOCK_DIFFERENCE_SECONDS), longest)
+            pauses = [self._pause]
         else:
             self._pause = min(2 * self._pause, longest)
-            pause = min(self._pause, _DEAF_PAUSE)
+            pauses = [self._pause, _DEAF_PAUSE_SECONDS]
         if any(worker.holds or (worker.draining and round.lanes) for worker in round.roster):
-            pause = min(pause, _WATCHING_PAUSE)
-        if round.metered:
-            pause = min(pause, _METERED_PAUSE)  # a rate may allow the next one at any time
-        if some_room and round.lanes:
-            # Seen from the same moment as the round: what became due since then is the next, not missed between two.
-            upcoming = self._store.scheduled.next_due(round.at)
+            pauses.append(_WATCHING_PAUSE_SECONDS)
+        if round.limited:
+            pauses.append(_LIMITED_PAUSE_SECONDS)  # a rate may allow the next job at any time
+        if round.lanes and any(worker.room > 0 for worker in round.roster):
+            # From the time of the round on: a job that became due since then is the next, and is not missed.
+            upcoming = self._store.due_jobs.next_due(round.at)
             if upcoming is not None:
-                pause = min(pause, max(0.001, (upcoming - self._clock.now()).total_seconds()))
+                pauses.append(max(0.001, (upcoming - self._clock.now()).total_seconds()))
         until_next = self._maintenance.until_next(round)
-        return pause if until_next is None else min(pause, max(0.001, until_next))
+        if until_next is not None:
+            pauses.append(max(0.001, until_next))
+        return min(pauses)
 
     def _listens_after(self, round: Round) -> bool:
         """Arms the change waiters that matter; true when they would be heard."""
@@ -330,7 +325,7 @@ class RecruiterProcess:
 
     def _note_leadership(self, leading: bool) -> None:
         if leading and not self._led:
-            self._rules, self._rules_at = Rules(), 0.0  # what another leader counted is counted again
+            self._rules, self._rules_at = Rules(), 0.0  # the counts of another leader are read again
             self._vacancies = None
             self._events.emit("leader.elected", term=self._leadership.term)
             self._hooks.became_master()

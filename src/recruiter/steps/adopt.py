@@ -1,7 +1,7 @@
 """Adopt: documents that other programs inserted become jobs, or are set aside with the reason.
 
-Each is looked at by itself, and whatever is wrong with one, it is set aside: nothing that somebody inserted keeps the
-others waiting. One that another program has locked is left to it, until the lock is old (store/collections/inbox.py).
+Each document is handled separately and set aside on any error: no document delays the others. A document that another
+program has locked is skipped until the lock is old (store/collections/inbox.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from recruiter.store.database import Store
 from recruiter.store.fields import is_job_id
 from recruiter.store.outcomes import place_in_flow
 
-INBOX_AT_ONCE = 100
+MAX_ADOPTED_PER_PASS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,11 @@ class Adoption:
 
 
 def adopt(store: Store, term: int, holder: str, now: datetime) -> Adoption:
-    """Looks once through the inbox. Only the leader may: nobody can hold a document that has not been adopted."""
+    """Handles the documents in the inbox. Only the leader may: no worker can hold a document before it is adopted."""
     good: list[tuple[Document, Document]] = []
     raws: list[bytes] = []
     rejects: list[Unreadable] = []
-    inbox = store.scheduled.inbox(INBOX_AT_ONCE, now)
+    inbox = store.scheduled.inbox(MAX_ADOPTED_PER_PASS, now)
     if not inbox:
         return Adoption(0, ())
     ended = store.archived.which_exist([id for id in map(_id, inbox) if is_job_id(id)])
@@ -60,7 +60,7 @@ def adopt(store: Store, term: int, holder: str, now: datetime) -> Adoption:
             fields = adopted_fields(document, now)
             if document["_id"] in ended:
                 raise InvalidJob("a job with this _id has ended already; use another _id")
-        except Exception as error:  # whatever it is: it must not keep the others here
+        except Exception as error:  # any error is an error of this document only
             rejects.append(reading.unreadable(NAME, raw, error))
         else:
             good.append((document, fields))
@@ -82,8 +82,8 @@ def set_aside(
     rejects: Iterable[Unreadable],
     still: Mapping[str, Any] | None = None,
 ) -> tuple[tuple[Any, str], ...]:
-    """Moves documents that cannot be jobs, and that nobody holds, into the archive, as long as they are `still` so.
-    Returns the ids and reasons of those that were moved."""
+    """Moves invalid documents that no worker holds into the archive, as long as they match the query `still`. Returns
+    the ids and reasons of the moved documents."""
     done: list[tuple[Any, str]] = []
     for reject in rejects:
         if _set_aside(store, term, holder, now, reject, still or {}):
@@ -94,30 +94,29 @@ def set_aside(
 def set_jobs_aside(
     store: Store, term: int, holder: str, now: datetime, malformed: Iterable[Unreadable]
 ) -> tuple[tuple[Any, str], ...]:
-    """The same with jobs that have a lane: somebody wrote them by hand, and nobody could be given them."""
-    whole = (store.scheduled.whole(document) for document in islice(malformed, INBOX_AT_ONCE))
+    """Like `set_aside`, for jobs with a lane: they were written by hand, and cannot be assigned."""
+    whole = (store.scheduled.whole(document) for document in islice(malformed, MAX_ADOPTED_PER_PASS))
     return set_aside(store, term, holder, now, (document for document in whole if document is not None))
 
 
 def _set_aside(
     store: Store, term: int, holder: str, now: datetime, reject: Unreadable, still: Mapping[str, Any]
 ) -> bool:
-    """One at a time: what is wrong with one document must not keep the others here."""
     record = {"done": False, "why": Why.MALFORMED, "reason": cut(reject.reason), "archived_at": now}
     id = _id(reject.raw)
     name = id if is_job_id(id) and not store.archived.which_exist([id]) else new_id()
     document = {"$and": [this_document(reject.raw), still]} if still else this_document(reject.raw)
-    place = place_in_flow(reject.raw) if not still else {}  # of a foreign document it is not believed
+    place = place_in_flow(reject.raw) if not still else {}  # a foreign document cannot be a step
     last: DocumentRefused | None = None
     for original in as_value(reject.raw):
         try:
             kept = {"_id": name, **record, **place, "original": original}
             return store.transactions.set_aside(kept, document, term, holder)
         except DocumentRefused as error:
-            last = error  # too deep or too large to be kept inside another document: the next form is plainer
+            last = error  # too deep or too large to be a part of another document: the next form is smaller
     assert last is not None
     raise last
 
 
 def _id(raw: bytes) -> Any:
-    return decode_leniently(raw)[0].get("_id")
+    return decode_leniently(raw).get("_id")

@@ -1,16 +1,15 @@
-"""Assign: one round of the leader. Every round starts from the roster. Between rounds it keeps nothing but, where there
-are many lanes or much room, the next jobs that it has found (domain/planning/lookahead.py).
+"""Assign: one round of the leader. Every round starts from the roster.
 
-Most lanes are free: their jobs may run wherever a worker serves them. One query finds the next of all of them, and they
-are dealt like cards (domain/planning/assign.py). Lanes are *metered* whose jobs need something of their host, or are
-under a limit, or are isolated: these are planned one by one (domain/planning/pack.py), together with the free ones
-that compete for the same slots; the buffers of the workers are then filled from the free lanes.
+Most lanes are free: their jobs may run on every worker that serves them. One query finds the next jobs of all of them,
+and they are distributed in turn (domain/planning/workers.py). A lane is *limited* if its jobs need resources of their
+host, count against a limit, or are isolated. These jobs are planned one by one (domain/planning/pack.py), together with
+the free jobs that compete for the same slots. Then the buffers of the workers are filled from the free lanes.
 
 Where tenants share a group (domain/planning/fair.py), each round also asks for the next jobs of each owner, and puts
-the group's jobs into turns. Without such a group, nothing more is asked.
+the jobs of the group into turns.
 
-On an idle system `assign_new` gives new jobs to workers between two rounds, straight from the events of their inserts
-(domain/planning/arrivals.py says why that is safe). What is not given there is left to the next round.
+On an idle system `assign_new` gives new jobs to workers between two rounds, from the events of their inserts
+(domain/planning/arrivals.py says why that is safe). The other new jobs wait for the next round.
 """
 
 from __future__ import annotations
@@ -25,53 +24,50 @@ from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE, MARKED_LANE, group_and_task
 from recruiter.domain.planning.arrivals import Arrival, Vacancies, is_free
-from recruiter.domain.planning.assign import Opening, Registration, openings
 from recruiter.domain.planning.fair import By, Tenant, TurnsTaken, take_turns
-from recruiter.domain.planning.hosts import Place, Spot, largest_of
+from recruiter.domain.planning.hosts import Reservation
 from recruiter.domain.planning.limits import Meter
 from recruiter.domain.planning.lookahead import Lookahead
-from recruiter.domain.planning.needs import Needs
-from recruiter.domain.planning.pack import AssignedJob, Candidate, Packing, never_fit, pack
-from recruiter.domain.planning.prefetch import seconds_until_done, seconds_until_room
-from recruiter.domain.planning.reasons import NeverFits
+from recruiter.domain.planning.pack import EMPTY_PLAN, Candidate, Packing
+from recruiter.domain.planning.prefetch import seconds_until_room
+from recruiter.domain.planning.rules import Rules
+from recruiter.domain.planning.situation import Situation
+from recruiter.domain.planning.workers import RosterWorker, WorkerPool, pools
 from recruiter.domain.unreadable import Parsed, Unreadable
-from recruiter.store.collections.limits import Rules
 from recruiter.store.database import Store
 
-LARGEST_HAND = 2000
-"""Jobs assigned in one round at most; more would make the write slow and help nobody."""
-MOST_OF_A_LANE = 100
-"""Jobs of one metered lane that are looked at in one round."""
-MOST_OWNERS = 200
-"""Owners that are asked for jobs in one round where a group is shared; of more, a random choice."""
-MOST_MALFORMED = 20
-"""Jobs in lanes that cannot be read that are looked for in one round."""
+MAX_ASSIGNED_PER_ROUND = 2000
+"""More would make the write slow, and workers receive the first jobs late."""
+MAX_JOBS_PER_LIMITED_LANE = 100
+MAX_OWNERS_PER_ROUND = 200
+"""Owners that are asked for jobs where a group is shared; of more, a random choice."""
+MAX_MALFORMED_PER_ROUND = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a round did, and what its process needs to know to choose when to look again."""
+    """The effects of a round, and the facts that decide when the next one is due."""
 
     at: datetime
-    """The moment that decided what was due."""
-    roster: tuple[Registration, ...]
+    """The time that decided which jobs were due."""
+    roster: tuple[RosterWorker, ...]
     lanes: tuple[str, ...] | None
-    """The lanes that have jobs; None when the round did not look: there was no room, or the jobs were known."""
-    assigned: int
-    refused: bool
-    """A worker did not take its jobs: it is gone, or it has seen a newer term."""
+    """The lanes that have jobs; None when the round did not ask: there was no room, or the jobs were known."""
+    assigned: int = 0
+    refused: bool = False
+    """A worker did not take its jobs: it has left, or it has seen a newer term."""
     more: bool = False
-    """There may be jobs that could be assigned at once."""
+    """There may be jobs that could be assigned immediately."""
     exhausted: bool = False
     """No due job was left that a worker with room could have taken, now or when there is more room."""
-    metered: int = 0
-    """How many lanes had to be planned."""
-    reserved: Mapping[JobId, Spot] = field(default_factory=dict)
-    """Who waits for room where: a hint for the next round."""
+    limited: int = 0
+    """The number of lanes that had to be planned."""
+    reserved: Mapping[JobId, Reservation] = field(default_factory=dict)
+    """The jobs for which room is kept: a hint for the next round."""
     unreadable: Sequence[Unreadable] = ()
-    """Entries of the roster that nobody can plan with."""
+    """Entries of the roster that cannot be read."""
     malformed: Sequence[Unreadable] = ()
-    """Jobs that cannot be given to anybody."""
+    """Jobs that cannot be given to a worker."""
     marked: bool = False
     """Whether there were markers of flows."""
 
@@ -83,298 +79,258 @@ def assign(
     rules: Rules | None = None,
     *,
     look: bool = True,
-    reserved: Mapping[JobId, Spot] | None = None,
-    is_quiet: Callable[[Registration], bool] = lambda _: False,
+    reserved: Mapping[JobId, Reservation] | None = None,
+    is_quiet: Callable[[RosterWorker], bool] = lambda _: False,
     turns: TurnsTaken | None = None,
     lookahead: Lookahead | None = None,
 ) -> Round:
-    """Reads the roster, finds due jobs that nobody holds, and gives them to workers that have room.
+    """Reads the roster, finds due jobs that no worker holds, and gives them to workers that have room.
 
     Without `look` it does not ask which jobs wait when no worker could take one, or when the jobs that an earlier round
-    has found (`lookahead`) fill all the room. A worker that is quiet is given nothing, like one that drains. Raises
-    StoreError when the outcome is unknown; then no more may be assigned with this term.
+    has found (`lookahead`) fill all the room. A quiet worker receives nothing, like a draining worker. Raises
+    StoreError when the outcome is unknown; then nothing else may be assigned with this term.
     """
     rules = rules or Rules()
     lookahead = Lookahead() if lookahead is None else lookahead
     entries = store.roster.read()
     roster = tuple(replace(worker, draining=True) if is_quiet(worker) else worker for worker in entries)
-    vacant = openings(roster)
-    if (not vacant and not look) or rules.blocked:
-        lanes, marked = _lanes(store.scheduled.lanes_to_plan()) if look else (None, False)
-        empty = Round(now, roster, lanes, 0, refused=False, reserved=reserved or {}, unreadable=entries.unreadable)
-        return replace(empty, marked=marked)
-    # Given before it looks: where there are many lanes that takes long, and the workers wait.
-    ahead, refused = _give_ahead(store, term, now, rules, vacant, lookahead)
-    if refused or (ahead and len(lookahead) >= ahead and not look):
-        lookahead.rebase(None if refused else _basis(store, term, rules, vacant))
-        return Round(now, roster, None, ahead, refused, more=True, unreadable=entries.unreadable)
-    # Read after the roster and before the jobs: only this leader adds to it, so what is free now stays free.
-    held = store.roster.held() if ahead or entries.unreadable or any(w.holds for w in roster) else set[JobId]()
-    found = store.scheduled.lanes_to_plan()
-    lanes, marked = _lanes(found)
-    planning = _Planning(store, term, now, rules, roster, held, lanes, turns)
-    planning.set_aside(found.unreadable)
-    round = planning.after(ahead, vacant, lookahead if len(vacant) == 1 else None, reserved or {})
-    lookahead.keep(planning.beyond, None if round.refused else _basis(store, term, rules, vacant), now)
-    return replace(round, unreadable=entries.unreadable, malformed=planning.malformed, marked=marked)
-
-
-def _give_ahead(
-    store: Store, term: int, now: datetime, rules: Rules, vacant: Sequence[Opening], lookahead: Lookahead
-) -> tuple[int, bool]:
-    """Gives jobs that an earlier round has found; returns how many, and whether that was refused."""
-    room = min(sum(opening.room for opening in vacant), LARGEST_HAND)
-    ahead = lookahead.take(room, _basis(store, term, rules, vacant), now)
-    return len(ahead), bool(ahead) and not store.roster.assign(vacant[0].deal(ahead), term)
-
-
-def _basis(store: Store, term: int, rules: Rules, vacant: Sequence[Opening]) -> object:
-    """What jobs that were found rest on (domain/planning/lookahead.py); None when they must not be kept."""
-    floor = floor_of(store)
-    return (term, floor, rules, vacant[0].kind) if floor and len(vacant) == 1 else None
-
-
-def _lanes(found: Iterable[str]) -> tuple[tuple[str, ...], bool]:
-    """The lanes that have jobs, and whether there are markers."""
-    lanes = tuple(found)
-    return tuple(lane for lane in lanes if lane != MARKED_LANE), MARKED_LANE in lanes
-
-
-class _Planning:
-    """One round, from what was read."""
-
-    def __init__(
-        self,
-        store: Store,
-        term: int,
-        now: datetime,
-        rules: Rules,
-        roster: Sequence[Registration],
-        held: set[JobId],
-        lanes: tuple[str, ...],
-        turns: TurnsTaken | None,
-    ) -> None:
-        self._store = store
-        self._turns = turns or TurnsTaken()
-        self._tenants: dict[JobId, Tenant] = {}
-        """Of the jobs of shared groups that were looked at."""
-        self._term = term
-        self._now = now
-        self._rules = rules
-        self._roster = tuple(roster)
-        self._held = held
-        self._all_lanes = lanes
-        open_lanes = [lane for lane in lanes if rules.pauses(group_and_task(lane)[0]) is None]
-        self._meter = Meter(rules.limits, rules.starts, now)
-        counted = (lane for lane in open_lanes if lane not in ASIDE and self._meter.counts(Lane.parse(lane)))
-        self.metered = list(counted)
-        self.malformed: list[Unreadable] = []
-        self.beyond: Sequence[JobId] = ()
-        """The jobs after those that were dealt, where that was asked for."""
-        self.more = bool(self.metered)
-        """Whether there may be jobs that could be assigned at once."""
-        self._filled = False
-        """Whether free lanes may have had more jobs than there was room."""
-        known = set(self.metered)
-        self._free = [lane for lane in open_lanes if lane not in known]
-
-    def set_aside(self, unreadable: Sequence[Unreadable]) -> None:
-        """Jobs in lanes that cannot be read are set aside."""
-        if unreadable:
-            self.malformed += self._store.scheduled.in_lanes(unreadable, MOST_MALFORMED)
-
-    def after(
-        self, ahead: int, vacant: Sequence[Opening], lookahead: Lookahead | None, reserved: Mapping[JobId, Spot]
-    ) -> Round:
-        """What is left to do when so many have been given ahead: if there were any, it only looks ahead again."""
-        if ahead:
-            self.look_ahead(vacant[0], lookahead)
-            metered = len(self.metered)
-            return Round(self._now, self._roster, self._all_lanes, ahead, refused=False, more=True, metered=metered)
-        return self.pack(reserved) if self.metered else self.give(lookahead)
-
-    def give(self, lookahead: Lookahead | None) -> Round:
-        """A round in which nothing has to be planned."""
-        hands = self.deal(self._roster, {}, lookahead)
-        refused = bool(hands) and not self._store.roster.assign(hands, self._term)
-        self.count_turns(hands)
-        given = sum(map(len, hands.values()))
-        return Round(self._now, self._roster, self._all_lanes, given, refused, self.more, exhausted=not self.more)
-
-    def deal(
-        self, roster: Sequence[Registration], hands: dict[str, list[JobId]], lookahead: Lookahead | None = None
-    ) -> dict[str, list[JobId]]:
-        """Fills what room there is from the free lanes; where that is worth it, it also looks ahead."""
-        for opening in openings(roster):
-            room = min(opening.room, LARGEST_HAND)
-            found = self._next(opening, room, lookahead)
-            jobs, self.beyond = list(found[:room]), found[room:]
-            if len(found) + len(found.unreadable) >= room:
-                self._filled = True
-            self._held.update(jobs)
-            self.more |= self._filled
-            for worker, dealt in opening.deal(jobs).items():
-                hands.setdefault(worker, []).extend(dealt)
-        return hands
-
-    def look_ahead(self, opening: Opening, lookahead: Lookahead | None) -> None:
-        """Finds jobs for the next rounds, as if there was as much room again; unless they would have to be planned."""
-        if not self.metered:
-            self.beyond = self._next(opening, min(opening.room, LARGEST_HAND), lookahead)
-
-    def _next(self, opening: Opening, room: int, lookahead: Lookahead | None) -> Parsed[JobId]:
-        served = opening.lanes(self._free)
-        wanted = room if lookahead is None or self._rules.fair else lookahead.wanted(len(served), room)
-        found = self._due(served, wanted) if served else Parsed[JobId]()
-        self.malformed += found.unreadable
+    open_pools = pools(roster)
+    nothing = Round(now, roster, None, reserved=reserved or {}, unreadable=entries.unreadable)
+    if not look and (rules.blocked or not open_pools):
+        return nothing
+    if not look and (jobs := lookahead.take(_room(open_pools[0]), _snapshot(store, term, rules, open_pools), now)):
+        refused = not store.roster.assign(open_pools[0].distribute(jobs), term)
+        lookahead.continue_from(None if refused else _snapshot(store, term, rules, open_pools))
+        return replace(nothing, assigned=len(jobs), refused=refused, more=True)
+    # Read after the roster and before the jobs: only this leader adds to it, so a job that is free now stays free.
+    held = store.roster.held() if entries.unreadable or any(worker.holds for worker in roster) else set[JobId]()
+    lanes = store.due_jobs.lanes_to_plan()
+    found = replace(nothing, lanes=tuple(lane for lane in lanes if lane != MARKED_LANE), marked=MARKED_LANE in lanes)
+    if rules.blocked:
         return found
+    planner = _Planner(store, Situation(roster, held, rules, now), found.lanes or (), turns or TurnsTaken())
+    if lanes.unreadable:
+        planner.malformed += store.due_jobs.in_lanes(lanes.unreadable, MAX_MALFORMED_PER_ROUND)
+    packing = planner.plan_limited(reserved or {})
+    left = [worker for worker in roster if worker.id not in packing.drained]
+    beyond = planner.fill([_after(worker, packing) for worker in left], lookahead)
+    if packing.starts:
+        store.limits.note_starts(packing.starts, term)
+    refused = bool(planner.assignments) and not store.roster.assign(planner.assignments, term, planner.limited_jobs)
+    planner.count_turns()
+    lookahead.keep(beyond, None if refused else _snapshot(store, term, rules, open_pools), now)
+    waits = planner.is_full or planner.has_candidates or packing.reserved or packing.kept or packing.drained
+    return replace(
+        found,
+        assigned=sum(map(len, planner.assignments.values())),
+        refused=refused,
+        more=planner.is_full or bool(planner.limited_lanes),
+        exhausted=not waits,
+        limited=len(planner.limited_lanes),
+        reserved=dict(packing.reserved),
+        malformed=planner.malformed,
+    )
 
-    def _due(self, lanes: Sequence[str], room: int) -> Parsed[JobId]:
+
+def _room(pool: WorkerPool) -> int:
+    return min(pool.room, MAX_ASSIGNED_PER_ROUND)
+
+
+def _snapshot(store: Store, term: int, rules: Rules, open_pools: Sequence[WorkerPool]) -> object:
+    """The facts that jobs found ahead depend on (domain/planning/lookahead.py); None when they must not be kept."""
+    fence_time = fence_time_of(store)
+    return (term, fence_time, rules, open_pools[0].kind) if fence_time and len(open_pools) == 1 else None
+
+
+def _after(worker: RosterWorker, packing: Packing) -> RosterWorker:
+    """The worker as it will be: it holds the jobs of the plan, and the slots that are kept for others are taken."""
+    taken = len(packing.assignments.get(worker.id, ())) + packing.kept.get(worker.id, 0)
+    return replace(worker, holds=worker.holds + taken) if taken else worker
+
+
+class _Planner:
+    """The jobs that a round gives to workers."""
+
+    def __init__(self, store: Store, situation: Situation, lanes: Iterable[str], turns: TurnsTaken) -> None:
+        self._store = store
+        self._situation = situation
+        self._rules = situation.rules
+        self._now = situation.now
+        self._taken = set(situation.held)
+        """Jobs that are held, or that this round gives."""
+        self._fair = _FairOrder(store, situation, turns)
+        self._meter = situation.meter()
+        open_lanes = [lane for lane in lanes if self._rules.pauses(group_and_task(lane)[0]) is None]
+        self.limited_lanes = [
+            lane for lane in open_lanes if lane not in ASIDE and self._meter.needs_planning(Lane.parse(lane))
+        ]
+        self._free_lanes = [lane for lane in open_lanes if lane not in set(self.limited_lanes)]
+        self.assignments: dict[str, list[JobId]] = {}
+        self.limited_jobs: dict[str, list[tuple[JobId, str]]] = {}
+        """The assigned jobs that count, with their lanes."""
+        self.malformed: list[Unreadable] = []
+        self.has_candidates = False
+        """Whether jobs of limited lanes wait, or did until this round."""
+        self.is_full = False
+        """Whether free lanes may have more jobs than there was room."""
+
+    # -- limited lanes -------------------------------------------------------------------------------------------
+
+    def plan_limited(self, reserved: Mapping[JobId, Reservation]) -> Packing:
+        """Plans the jobs of the limited lanes, and the free jobs that compete with them."""
+        candidates = self._candidates() if self.limited_lanes else []
+        packing = self._situation.plan(candidates, reserved) if self.limited_lanes else EMPTY_PLAN
+        self.has_candidates = bool(candidates)
+        lane_of = {candidate.id: str(candidate.lane) for candidate in candidates}
+        limited = set(self.limited_lanes)
+        for worker, jobs in packing.assignments.items():
+            self.assignments[worker] = list(jobs)
+            self.limited_jobs[worker] = [(job, lane_of[job]) for job in jobs if lane_of[job] in limited]
+            self._taken.update(jobs)
+        return packing
+
+    def _candidates(self) -> list[Candidate]:
+        """The next jobs of each limited lane, as many as could start now, and one if none could: it may have to
+        reserve. A lane at its limit is not read at all. Free jobs are, where they compete for the same slots."""
+        workers, holders = self._situation.workers, self._situation.holders
+        for job in holders:
+            self._meter.take(job.lane, job.id)
+        slots = sum(worker.free_slots for worker in workers)
+        spare = sum(worker.spare for worker in workers)
+        counts: dict[str, int] = {}
+        for text in self.limited_lanes:
+            lane = Lane.parse(text)
+            most = slots + spare if self._meter.can_prefetch(lane) else slots
+            count = min(self._meter.room(lane), max(most, 1), MAX_JOBS_PER_LIMITED_LANE)
+            if count > 0 and any(worker.serves(lane) for worker in workers):
+                counts[text] = count
+        if not counts:
+            return []
+        # Few of the held jobs are of these lanes, and they are known; should one be missing, it is left out afterwards.
+        found = self._store.due_jobs.candidates_of_each(counts, self._now, {job.id for job in holders})
+        self.malformed += found.unreadable
+        limited = [candidate for candidate in found if candidate.id not in self._taken]
+        in_order = sorted([*limited, *self._rivals(limited)], key=lambda candidate: candidate.rank)
+        return self._fair.ordered(in_order, counts, max(slots, 1), self._taken)
+
+    def _rivals(self, candidates: Sequence[Candidate]) -> Iterable[Candidate]:
+        """The next jobs of the free lanes on workers that serve a candidate: one for each free slot, and one that has
+        to wait."""
+        lanes = {candidate.lane for candidate in candidates}
+        alike: dict[object, list[RosterWorker]] = {}
+        for worker in self._situation.workers:
+            alike.setdefault((worker.groups, worker.tasks), []).append(worker)
+        rivals: dict[JobId, Candidate] = {}
+        for workers in alike.values():
+            served = [lane for lane in self._free_lanes if workers[0].serves(lane)]
+            if served and any(workers[0].serves(lane) for lane in lanes):
+                most = min(1 + sum(worker.free_slots for worker in workers), MAX_ASSIGNED_PER_ROUND)
+                found = self._store.due_jobs.candidates(served, self._now, most, self._taken)
+                self.malformed += found.unreadable
+                rivals.update((candidate.id, candidate) for candidate in found)
+        return rivals.values()
+
+    # -- free lanes ----------------------------------------------------------------------------------------------
+
+    def fill(self, workers: Iterable[RosterWorker], lookahead: Lookahead) -> Sequence[JobId]:
+        """Fills these workers from the free lanes. Returns jobs that were found beyond their room, for the next rounds:
+        only where one pool has all the room, and no job has to be planned or to wait for its turn."""
+        open_pools = pools(workers)
+        looks_ahead = len(open_pools) == 1 and not self.limited_lanes and not self._rules.fair
+        beyond: Sequence[JobId] = ()
+        for pool in open_pools:
+            room, lanes = _room(pool), pool.lanes(self._free_lanes)
+            if not lanes:
+                continue
+            found = self._due(lanes, lookahead.wanted(len(lanes), room) if looks_ahead else room)
+            self.malformed += found.unreadable
+            self.is_full |= len(found) + len(found.unreadable) >= room
+            jobs, beyond = found[:room], found[room:]
+            self._taken.update(jobs)
+            for worker, ids in pool.distribute(jobs).items():
+                self.assignments.setdefault(worker, []).extend(ids)
+        return beyond
+
+    def _due(self, lanes: Sequence[str], most: int) -> Parsed[JobId]:
         if not any(group_and_task(lane)[0] in self._rules.fair for lane in lanes):
-            return self._store.scheduled.due(lanes, self._now, room, self._held)
-        found = self._store.scheduled.candidates(lanes, self._now, room, self._held)
+            return self._store.due_jobs.due(lanes, self._now, most, self._taken)
+        found = self._store.due_jobs.candidates(lanes, self._now, most, self._taken)
         in_order = sorted(found, key=lambda candidate: candidate.rank)
-        fair = self._in_turns(in_order, lanes, room)
-        return Parsed((candidate.id for candidate in fair[:room]), found.unreadable)
+        fair = self._fair.ordered(in_order, lanes, most, self._taken)
+        return Parsed((candidate.id for candidate in fair[:most]), found.unreadable)
 
-    def _in_turns(self, candidates: Sequence[Candidate], lanes: Iterable[str], room: int) -> list[Candidate]:
-        """The candidates, which are in order, with those of shared groups in turns, and of each owner at least one."""
-        shares = self._rules.fair
-        if not shares:
+    def count_turns(self) -> None:
+        self._fair.count(job for jobs in self.assignments.values() for job in jobs)
+
+
+class _FairOrder:
+    """Puts the jobs of shared groups into turns."""
+
+    def __init__(self, store: Store, situation: Situation, turns: TurnsTaken) -> None:
+        self._store = store
+        self._now = situation.now
+        self._shares = situation.rules.fair
+        self._turns = turns
+        self._tenants: dict[JobId, Tenant] = {}
+        """The tenants of the jobs of shared groups that were read."""
+
+    def ordered(
+        self, candidates: Sequence[Candidate], lanes: Iterable[str], most: int, taken: set[JobId]
+    ) -> list[Candidate]:
+        """The candidates in order, with the jobs of shared groups in turns, and at least one job of each owner."""
+        if not self._shares:
             return list(candidates)
-        by_owner = [lane for lane in lanes if self._is_shared_by_owner(lane)]
         known = {candidate.id: candidate for candidate in candidates}
-        if by_owner and room > 0:
-            owners = self._store.scheduled.owners()
-            some = random.sample(owners, MOST_OWNERS) if len(owners) > MOST_OWNERS else owners
-            count = max(1, 2 * room // max(1, len(some)))
-            found = self._store.scheduled.candidates_of_owners(some, by_owner, self._now, count, self._held)
+        by_owner = [lane for lane in lanes if self._is_shared_by_owner(lane)]
+        if by_owner and most > 0:
+            owners = self._store.due_jobs.owners()
+            if len(owners) > MAX_OWNERS_PER_ROUND:
+                owners = random.sample(owners, MAX_OWNERS_PER_ROUND)
+            count = max(1, 2 * most // max(1, len(owners)))
+            found = self._store.due_jobs.candidates_of_owners(owners, by_owner, self._now, count, taken)
             known |= {candidate.id: candidate for candidate in found}
-        held = {id for id in self._held if id not in known}
-        facts = self._store.scheduled.owners_of({*known, *held})
-        all_ = sorted(known.values(), key=lambda candidate: candidate.rank)
-        nobody = ("", "")  # it is gone in this moment
-        tenants = {candidate.id: self._tenant(*facts.get(candidate.id, nobody)) for candidate in all_}
-        self._tenants |= {c.id: (c.lane.group, tenants[c.id]) for c in all_ if c.lane.group in shares}
-        return take_turns(all_, shares, lambda candidate: tenants[candidate.id], self._has(facts, held), self._turns)
+        facts = self._store.due_jobs.owners_of({*known, *taken})
+        tenants = {id: self._tenant(*facts.get(id, ("", ""))) for id in known}  # a job may have just ended
+        held = Counter(
+            (group_and_task(lane)[0], self._tenant(lane, owner))
+            for id, (lane, owner) in facts.items()
+            if id not in known
+        )
+        self._tenants |= {
+            id: (candidate.lane.group, tenants[id])
+            for id, candidate in known.items()
+            if candidate.lane.group in self._shares
+        }
+        in_order = sorted(known.values(), key=lambda candidate: candidate.rank)
+        return take_turns(in_order, self._shares, lambda candidate: tenants[candidate.id], held, self._turns)
 
-    def count_turns(self, hands: Mapping[str, Sequence[JobId]]) -> None:
-        """Remembers who has been given something, for the next rounds."""
-        for id in (id for jobs in hands.values() for id in jobs) if self._tenants else ():
+    def count(self, assigned: Iterable[JobId]) -> None:
+        """Remembers which tenants have been given jobs, for the next rounds."""
+        for id in assigned:
             if id in self._tenants:
                 group, tenant = self._tenants[id]
-                self._turns.count(group, tenant, self._rules.fair[group].weight(tenant))
+                self._turns.count(group, tenant, self._shares[group].weight(tenant))
 
     def _is_shared_by_owner(self, lane: str) -> bool:
-        share = self._rules.fair.get(group_and_task(lane)[0])
+        share = self._shares.get(group_and_task(lane)[0])
         return share is not None and share.by is By.OWNER
 
     def _tenant(self, lane: str, owner: str) -> str:
         return owner if self._is_shared_by_owner(lane) else Lane.parse(lane).key or ""
 
-    def _has(self, facts: Mapping[JobId, tuple[str, str]], held: Iterable[JobId]) -> Counter[Tenant]:
-        """How many jobs of each tenant workers hold."""
-        known = (facts[id] for id in held if id in facts)
-        return Counter((group_and_task(lane)[0], self._tenant(lane, owner)) for lane, owner in known)
-
-    def pack(self, reserved: Mapping[JobId, Spot]) -> Round:
-        places = [_place(worker) for worker in self._roster if worker.ready and not worker.draining]
-        holders = self._holders()
-        for each in holders:
-            self._meter.take(each.lane, each.id)
-        candidates = self._candidates(places, holders)
-        capacities = _capacities(self._roster)
-        limits, starts = self._rules.limits, self._rules.starts
-        packing = pack(candidates, places, capacities, holders, limits, now=self._now, starts=starts, reserved=reserved)
-        if packing.starts:
-            self._store.limits.note_starts(packing.starts, self._term)
-        lane_of = {candidate.id: str(candidate.lane) for candidate in candidates}
-        metered = set(self.metered)
-        counted = {
-            worker: [(job, lane_of[job]) for job in jobs if lane_of[job] in metered]
-            for worker, jobs in packing.hands.items()
-        }
-        hands = {worker: list(jobs) for worker, jobs in packing.hands.items()}
-        self._held.update(job for jobs in hands.values() for job in jobs)
-        rest = [_after(worker, packing) for worker in self._roster if worker.id not in packing.drained]
-        self.deal(rest, hands)
-        refused = bool(hands) and not self._store.roster.assign(hands, self._term, counted)
-        self.count_turns(hands)
-        total, reserved = sum(map(len, hands.values())), dict(packing.reserved)
-        waits = self._filled or candidates or reserved or packing.kept or packing.drained
-        return Round(
-            self._now,
-            self._roster,
-            self._all_lanes,
-            total,
-            refused,
-            self.more,
-            exhausted=not waits,
-            metered=len(self.metered),
-            reserved=reserved,
-        )
-
-    def _holders(self) -> list[AssignedJob]:
-        """Who holds jobs that count. What has ended is not held any more, though it may still be noted."""
-        return [
-            AssignedJob(job, worker.id, worker.host, Lane.parse(lane))
-            for worker in self._roster
-            for job, lane in worker.metered
-            if job in self._held
-        ]
-
-    def _candidates(self, places: Sequence[Place], holders: Sequence[AssignedJob]) -> list[Candidate]:
-        """The next jobs of each lane, as many as could start now, and one if none could: it may have to reserve. A lane
-        at its limit is not looked at at all. The free ones are, where they compete with these for the same slots."""
-        slots = sum(place.free_slots for place in places)
-        spare = sum(place.spare for place in places)
-        rooms = {}
-        for text in self.metered:
-            lane = Lane.parse(text)
-            most = slots + spare if self._meter.prefetchable(lane) else slots
-            room = min(self._meter.room(lane), max(most, 1), MOST_OF_A_LANE)
-            if room > 0 and any(place.serves(lane) for place in places):
-                rooms[text] = room
-        if not rooms:
-            return []
-        # Few of the held jobs are of these lanes, and they are known; should one be missing, it is left out afterwards.
-        of_these = {job.id for job in holders}
-        all_ = self._store.scheduled.candidates_of_each(rooms, self._now, of_these)
-        self.malformed += all_.unreadable
-        found = [candidate for candidate in all_ if candidate.id not in self._held]
-        in_order = sorted([*found, *self._rivals(places, found)], key=lambda candidate: candidate.rank)
-        return self._in_turns(in_order, rooms, max(slots, 1))
-
-    def _rivals(self, places: Sequence[Place], candidates: Sequence[Candidate]) -> Iterable[Candidate]:
-        """The next jobs of the free lanes, wherever one of these candidates could run: as many as there are free slots,
-        and one more that has to wait."""
-        lanes = {candidate.lane for candidate in candidates}
-        alike: dict[tuple[frozenset[str] | None, frozenset[str]], list[Place]] = {}
-        for place in places:
-            alike.setdefault((place.groups, place.tasks), []).append(place)
-        rivals: dict[JobId, Candidate] = {}
-        for some in alike.values():
-            served = [lane for lane in self._free if some[0].serves(Lane.parse(lane))]
-            if served and any(some[0].serves(lane) for lane in lanes):
-                most = min(1 + sum(place.free_slots for place in some), LARGEST_HAND)
-                found = self._store.scheduled.candidates(served, self._now, most, self._held)
-                self.malformed += found.unreadable
-                rivals.update((candidate.id, candidate) for candidate in found)
-        return rivals.values()
-
 
 def recount(store: Store, term: int, rules: Rules, now: datetime) -> None:
     """Notes which of the jobs that are held count from now on: to be called when there are other limits than before."""
     meter = Meter(rules.limits, rules.starts, now)
-    noted = {worker.id: {job for job, _ in worker.metered} for worker in store.roster.read()}
+    noted = {worker.id: {job for job, _ in worker.limited} for worker in store.roster.read()}
     holders = store.roster.holders()
-    lanes = store.scheduled.lanes_of({job for jobs in holders.values() for job in jobs})
+    lanes = store.due_jobs.lanes_of({job for jobs in holders.values() for job in jobs})
     for worker, jobs in holders.items():
         known = noted.get(worker, set())
         entries = [
             (job, lanes[job])
             for job in jobs
-            if job in lanes and job not in known and meter.meters(Lane.parse(lanes[job]))
+            if job in lanes and job not in known and meter.is_limited(Lane.parse(lanes[job]))
         ]
         if entries:
             store.roster.meter(worker, entries, term)
@@ -382,9 +338,9 @@ def recount(store: Store, term: int, rules: Rules, now: datetime) -> None:
 
 def lacks_takers(round: Round) -> bool:
     """Whether jobs may wait that no worker could take now: then it matters who joins, or makes room."""
-    if round.lanes is None or round.metered:
-        return True  # there was no room at all, or not for everybody
-    taken = {lane for opening in openings(round.roster) for lane in opening.lanes(round.lanes)}
+    if round.lanes is None or round.limited:
+        return True  # there was no room at all, or not for all jobs
+    taken = {lane for opening in pools(round.roster) for lane in opening.lanes(round.lanes)}
     return not taken.issuperset(lane for lane in round.lanes if lane not in ASIDE)
 
 
@@ -394,45 +350,10 @@ def until_room(round: Round) -> float:
     return min((seconds_until_room(worker.holds, worker.slots, worker.prefetch) for worker in full), default=0.0)
 
 
-def until_done(round: Round) -> float:
-    """Seconds until workers have ended what they hold, if these are quick jobs."""
-    return max((seconds_until_done(worker.holds, worker.prefetch) for worker in round.roster), default=0.0)
-
-
 def unserved(round: Round) -> set[tuple[str, str]]:
     """Group and task of waiting jobs that no worker on the roster serves: it does not know them, or works elsewhere."""
     waiting = (lane for lane in round.lanes or () if lane not in ASIDE)
     return {group_and_task(lane) for lane in waiting if not any(worker.serves(lane) for worker in round.roster)}
-
-
-def never_fitting(round: Round, rules: Rules) -> dict[Lane, NeverFits]:
-    """Lanes of waiting jobs that somebody serves, and that need more than there is, be it free or not."""
-    lanes = {Lane.parse(lane)._replace(key=None, isolated=False) for lane in round.lanes or ()}
-    places = [_place(worker) for worker in round.roster]
-    return never_fit((lane for lane in lanes if lane.needs), places, _capacities(round.roster), rules.limits)
-
-
-def _capacities(roster: Iterable[Registration]) -> dict[str, Needs]:
-    """What each host has: of each resource as much as the worker says that knows of most. A process that joins from
-    there for a moment, and says less, must not take it away from the others."""
-    hosts: dict[str, list[Needs]] = {}
-    for worker in roster:
-        hosts.setdefault(worker.host, []).append(worker.resources)
-    return {host: said[0] if len(said) == 1 else _largest(said) for host, said in hosts.items()}
-
-
-def _largest(said: Iterable[Needs]) -> Needs:
-    return Needs(tuple(sorted(largest_of(dict(needs.thousandths) for needs in said).items())))
-
-
-def _place(worker: Registration) -> Place:
-    return Place(worker.id, worker.host, worker.groups, worker.tasks, worker.slots, worker.holds, worker.prefetch)
-
-
-def _after(worker: Registration, packing: Packing) -> Registration:
-    """The worker as it will be: what it was given it holds, and what is kept there is not to be dealt."""
-    taken = len(packing.hands.get(worker.id, ())) + packing.kept.get(worker.id, 0)
-    return replace(worker, holds=worker.holds + taken) if taken else worker
 
 
 def assign_new(
@@ -448,21 +369,23 @@ def assign_new(
     To be called by the thread of the leader, between rounds. Raises StoreError when the outcome is unknown; then no
     more may be assigned with this term.
     """
-    floor = floor_of(store)
+    fence_time = fence_time_of(store)
     meter = Meter(rules.limits, rules.starts, now)
-    usable = [arrival for arrival in arrivals if arrival.is_new(floor) and _may_start(arrival, now, rules, meter)]
+    usable = [
+        arrival
+        for arrival in arrivals
+        if arrival.is_new(fence_time)
+        and arrival.scheduled_at <= now
+        and rules.pauses(group_and_task(arrival.lane)[0]) is None
+        and is_free(arrival.lane, meter)
+    ]
     offers = vacancies.offers(usable) if usable and not rules.blocked else None
     if not offers:
         return not arrivals
     return store.roster.offer(offers, term) and len(usable) == len(arrivals)
 
 
-def floor_of(store: Store) -> int:
+def fence_time_of(store: Store) -> int:
     """The cluster time up to which a job may have been given by this leader, or have been ended by it; 0 when that is
     not known. Every write of a leader moves it, so none can be forgotten."""
     return max(store.roster.answered_at, store.transactions.answered_at)
-
-
-def _may_start(job: Arrival, now: datetime, rules: Rules, meter: Meter) -> bool:
-    group, _ = group_and_task(job.lane)
-    return job.scheduled_at <= now and rules.pauses(group) is None and is_free(job.lane, meter)

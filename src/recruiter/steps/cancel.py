@@ -22,7 +22,7 @@ from recruiter.store import outcomes
 from recruiter.store.batches import write_split
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
-from recruiter.store.outcomes import OutcomeBatch
+from recruiter.store.outcomes import OutcomeBatch, ToArchive
 from recruiter.store.search import matching
 
 FLAGS_AT_ONCE = 500
@@ -88,17 +88,17 @@ def _archive(
     term: int,
     holder: str,
     free: Parsed[Document],
-    outcome: Callable[[Document, datetime], bytes],
+    outcome: Callable[[Document, datetime], ToArchive],
     tell: Tell,
 ) -> Parsed[JobId]:
     """If MongoDB refuses what would be archived of a job, as much of it is archived as can be. A job that another
     transaction holds is left for the next time."""
     left: set[JobId] = set()
 
-    def write(archive: Sequence[tuple[JobId, bytes]]) -> None:
+    def write(archive: Sequence[tuple[JobId, ToArchive]]) -> None:
         store.transactions.archive_unheld(OutcomeBatch(archive=dict(archive)), term, holder)
 
-    def alone(item: tuple[JobId, bytes], error: DocumentRefused | DocumentLocked) -> None:
+    def alone(item: tuple[JobId, ToArchive], error: DocumentRefused | DocumentLocked) -> None:
         if isinstance(error, DocumentLocked):
             left.add(item[0])
         else:

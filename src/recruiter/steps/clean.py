@@ -15,8 +15,8 @@ from bson import ObjectId
 
 from recruiter.domain.job import JobId
 from recruiter.domain.names import id_told
-from recruiter.domain.planning.assign import Registration
 from recruiter.domain.planning.limits import subject_of
+from recruiter.domain.planning.workers import RosterWorker
 from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.statistics import Depth
 from recruiter.errors import InvalidFlow, JobNotFound
@@ -45,7 +45,7 @@ def remove_some(store: Store, filter: JobFilter, ids: Sequence[JobId], now: date
     return store.archived.remove(ids, matching.residual(matching.of_ended(filter, now)))
 
 
-BATCH = 1000
+MAX_REMOVED_PER_BATCH = 1000
 
 
 COUNTS_KEPT = timedelta(days=30)
@@ -54,7 +54,7 @@ COUNTS_KEPT = timedelta(days=30)
 
 def clean_counts(store: Store, now: datetime, keep_for: timedelta) -> int:
     """Removes one batch of the oldest counts; they are kept for a month, or as long as the jobs if that is longer."""
-    return store.statistics.remove_older(now - max(keep_for, COUNTS_KEPT), BATCH)
+    return store.statistics.remove_older(now - max(keep_for, COUNTS_KEPT), MAX_REMOVED_PER_BATCH)
 
 
 def clean(
@@ -71,16 +71,16 @@ def clean(
     are looked for from `since` on.
     """
     archived = store.archived
-    removed = archived.remove_succeeded(now - keep_for, BATCH, since)
-    if removed < BATCH:
+    removed = archived.remove_succeeded(now - keep_for, MAX_REMOVED_PER_BATCH, since)
+    if removed < MAX_REMOVED_PER_BATCH:
         failed_than = now - (keep_for if keep_failed is None else keep_failed)
-        removed += archived.remove_failed(failed_than, BATCH - removed)
-    if removed < BATCH:
-        removed += archived.remove_kept(now, BATCH - removed)
+        removed += archived.remove_failed(failed_than, MAX_REMOVED_PER_BATCH - removed)
+    if removed < MAX_REMOVED_PER_BATCH:
+        removed += archived.remove_kept(now, MAX_REMOVED_PER_BATCH - removed)
     return removed
 
 
-FLOWS_AT_ONCE = 20
+MAX_FLOWS_PER_PASS = 20
 
 
 def forget_flows(store: Store, now: datetime, keep_for: timedelta, keep_failed: timedelta | None = None) -> int:
@@ -91,10 +91,10 @@ def forget_flows(store: Store, now: datetime, keep_for: timedelta, keep_failed: 
     """
     failed_than = now - (keep_for if keep_failed is None else keep_failed)
     removed = 0
-    for flow in store.flows.ended_before(now - keep_for, failed_than, FLOWS_AT_ONCE):
+    for flow in store.flows.ended_before(now - keep_for, failed_than, MAX_FLOWS_PER_PASS):
         if store.transactions.by_hand(partial(_forget, store, flow)):
-            removed += store.flow_steps.remove(flow, BATCH - removed)
-            if removed >= BATCH:
+            removed += store.flow_steps.remove(flow, MAX_REMOVED_PER_BATCH - removed)
+            if removed >= MAX_REMOVED_PER_BATCH:
                 return removed
             store.flows.remove(flow)
     return removed
@@ -106,7 +106,7 @@ def _forget(store: Store, flow: ObjectId, session: InTransaction) -> bool:
 
 def clean_unique_keys(store: Store, now: datetime) -> int:
     """Removes one batch of keys of unique jobs that are no longer needed; returns how many it has looked at."""
-    return store.unique_keys.forget(now, store.scheduled.which_exist, BATCH)
+    return store.unique_keys.forget(now, store.scheduled.which_exist, MAX_REMOVED_PER_BATCH)
 
 
 def clean_starts(store: Store, now: datetime) -> int:
@@ -119,13 +119,13 @@ def clean_starts(store: Store, now: datetime) -> int:
         for bucket, log in rules.starts.items()
         if all(now - moment > windows.get(subject_of(bucket), timedelta()) + _AFTER_A_WINDOW for moment, _ in log)
     }
-    return store.limits.forget_starts(dict(list(old.items())[:BATCH]))
+    return store.limits.forget_starts(dict(list(old.items())[:MAX_REMOVED_PER_BATCH]))
 
 
 _AFTER_A_WINDOW = timedelta(minutes=1)
 """Clocks differ a little."""
 
-MANY = 50_000
+MAX_COUNTED_BY_READERS = 50_000
 """Up to so many are counted in about a tenth of a second: then each reader counts for itself."""
 
 _AT_LEAST = timedelta(seconds=5)
@@ -135,7 +135,7 @@ _SHARE = 20
 
 def count_waiting(store: Store) -> bool:
     """Counts the waiting jobs and stores the counts, if there are very many and it is time; returns whether it did."""
-    if store.queues.about() <= MANY:
+    if store.queues.about() <= MAX_COUNTED_BY_READERS:
         return False
     now = store.clock.now()
     kept = store.queues.kept(now)
@@ -150,7 +150,7 @@ def count_waiting(store: Store) -> bool:
     return True
 
 
-def sample_waiting(store: Store, roster: Sequence[Registration], *, always: bool) -> bool:
+def sample_waiting(store: Store, roster: Sequence[RosterWorker], *, always: bool) -> bool:
     """Stores how many jobs wait and run now, for charts; returns whether there are any. If there are none, that is
     stored only with `always`."""
     if not always and not store.queues.about():

@@ -18,11 +18,12 @@ from recruiter.domain.job import Cancellation, JobId
 from recruiter.errors import FlowNotFound, InvalidFlow
 from recruiter.store.batches import ids_in_batches
 from recruiter.store.codec import anew, encode_job
-from recruiter.store.collections.flows import Flow, Marker
+from recruiter.store.collections.flows import Marker, StoredFlow
 from recruiter.store.database import Store
+from recruiter.store.in_session import in_transaction
 from recruiter.store.transactions import InTransaction
 
-_AT_ONCE = 500
+_MAX_STEPS_PER_TRANSACTION = 500
 
 
 def pause_flow(store: Store, flow: ObjectId, now: datetime, by: str | None, reason: str | None) -> None:
@@ -81,9 +82,9 @@ def retry_flow(store: Store, flow: ObjectId, now: datetime, *, lost: bool) -> in
 
     The first batch of steps lets a cancelled flow go on. If the flow is cancelled again after it, the rest is left."""
     recovered = 0
-    while (failed := store.flow_steps.failed(flow, _AT_ONCE, lost=lost)) or not recovered:
+    while (failed := store.flow_steps.failed(flow, _MAX_STEPS_PER_TRANSACTION, lost=lost)) or not recovered:
         some = 0
-        for batch in ids_in_batches(store.archived.collection, failed, _AT_ONCE) or [[]]:
+        for batch in ids_in_batches(store.archived.collection, failed, _MAX_STEPS_PER_TRANSACTION) or [[]]:
             ended = store.archived.get_some(batch, [])
             jobs = {job.id: encode_job(anew(job, now, now)) for job in ended if job.task}
             is_first = not recovered + some
@@ -107,10 +108,10 @@ def _retry_some(
         if found.cancel is not None:
             store.flows.lift_cancel(flow, session)
         store.flows.leave([Marker(flow, all=True)], session)
-    return store.transactions.recover_in(session, jobs, again=False, cancelled=False)
+    return in_transaction(store, session, lambda here: here.recover(jobs))
 
 
-def _found(store: Store, flow: ObjectId, session: InTransaction) -> Flow:
+def _found(store: Store, flow: ObjectId, session: InTransaction) -> StoredFlow:
     found = store.flows.get_many([flow], session).get(flow)
     if found is None:
         raise _not_found(flow)

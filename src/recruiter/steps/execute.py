@@ -1,8 +1,8 @@
-"""Execute: runs one job, in a child or in the calling process, and says what becomes of it.
+"""Execute: runs one job, in a child or in the calling process, and returns its outcome.
 
 Whatever the user's code does is caught here: constructor, method, result, finalizers, listeners, policy. One attempt is
 one generator. It hands out every coroutine that user code returned, and its driver (coroutines.py) awaits
-them in its own way: `run` with a loop of its own, `run_async` in the loop it runs in.
+them in their own way: `run` with its own loop, `run_async` in the running loop.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from recruiter.domain.names import DEFAULT_METHOD, id_told
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import (
     Archive,
-    Decision,
     Retry,
     RetryPolicy,
     after,
@@ -62,7 +61,7 @@ from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode, id_of, job_from, progress_fields
 from recruiter.store.job_fields import may_expire, progress_from
 from recruiter.store.job_transaction import AsyncJobTransaction, JobTransaction
-from recruiter.store.outcomes import Outcome, Rescheduled, Settled
+from recruiter.store.outcomes import Outcome, Rescheduled, Settled, ToArchive
 from recruiter.store.payload import PLAIN, Owner, Payload, Sealed, is_sealed, owner_of
 from recruiter.store.runs import Checkpoints, Run
 
@@ -72,19 +71,19 @@ HERE = "here"
 _REPEATED, _REPEATED_LATER = 20.0, 1.0
 """Seconds for which a job runs again whose own transaction meets others; then it goes back, and comes again later."""
 _MOST_CONFLICTS = 10
-"""How often in its life a job goes back for that. Then its attempt fails: after more than three minutes of nothing but
-conflicts, the retry policy and people should know. An outage of MongoDB is one of them, however long it lasts: the job
-goes back when MongoDB answers again."""
+"""Maximum number of times that a job goes back because of conflicts. Then its attempt fails: after more than three
+minutes of conflicts, the retry policy and people should know. An outage of MongoDB counts once, no matter how long it
+lasts: the job goes back when MongoDB answers again."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.5
 
 _AROUND_JOBS = (str(Path(__file__).parent.parent), str(Path(asyncio.__file__).parent))
 """The code that calls user code."""
 
 Awaiting = Generator[Coroutine[Any, Any, Any], Any, Any]
-"""A computation that hands out coroutines, and is given what they returned or raised."""
+"""A computation that hands out coroutines, and receives their results or errors."""
 
 Limit = Callable[[float], AbstractContextManager[None]]
-"""What holds while user code runs that has so many seconds."""
+"""Makes the context in which user code runs that has this many seconds."""
 
 
 def no_limit(_seconds: float) -> AbstractContextManager[None]:
@@ -136,7 +135,7 @@ class Executor:
         hard: Limit = no_limit,
         on_progress: OnProgress = ignore_progress,
     ) -> Outcome:
-        """Like `run`, in the running event loop; for jobs that `is_async` says are made for it."""
+        """Like `run`, in the running event loop; for jobs that are `is_async`."""
         attempt = self._attempt(raw, interruptible or Interruptible(), hard, on_progress)
         ended: Outcome = await adrive(attempt, lambda coroutine: coroutine, _throwable)
         interruption.pass_on()
@@ -149,7 +148,7 @@ class Executor:
             task = self._registry.find(document["task"])
             return task is not None and task.is_async(document.get("method") or DEFAULT_METHOD)
         except Exception:
-            return False  # it cannot be read; `run` will say so
+            return False  # it cannot be read; `run` reports that
 
     def close(self) -> None:
         self._loops.close()
@@ -169,13 +168,13 @@ class Executor:
             return outcomes.unreadable(id_of(raw), raw, started_at, f"cannot be read: {error}")
         attempt = Attempt(document, started_at, self, on_progress)
         token = running.set(attempt)
-        self._follow(attempt, document["task"])
+        self._follow(attempt)
         try:
             outcome = yield from self._run(task, attempt, interruptible, hard)
-            if self.worker == HERE and isinstance(outcome, Rescheduled):  # nothing of it has been stored before
-                outcome = replace(outcome, fields={**_kept(attempt), **outcome.fields})
+            if self.worker == HERE and isinstance(outcome, Rescheduled):
+                return outcome.with_fields(_new_checkpoints(attempt))  # nothing of the job has been stored before
             return outcome
-        except Exception as error:  # of ours: a field of a kind that no job of ours has
+        except Exception as error:  # a field of the document has a value that no producer of ours writes
             reason = f"cannot be run: {type(error).__name__}: {error}"
             return outcomes.unreadable(document["_id"], raw, self._clock.now(), reason)
         finally:
@@ -207,34 +206,30 @@ class Executor:
     # -- what happens --------------------------------------------------------------------------------------------
 
     def _run(self, task: TaskDefinition, attempt: Attempt, interruptible: Interruptible, hard: Limit) -> Awaiting:
-        document, started_at = attempt.document, attempt.started_at
         calls: list[Call] = []
-        timeout, payload = document.get("timeout"), self._payload(document)
+        timeout, payload = attempt.document.get("timeout"), self._payload(attempt.document)
         try:
-            if timeout is None:
+            with nullcontext() if timeout is None else _Timed(timeout, interruptible, hard):
                 result = yield from self._called(task, attempt, interruptible, payload, calls)
-            else:
-                with _Timed(timeout, interruptible, hard):
-                    result = yield from self._called(task, attempt, interruptible, payload, calls)
-            stored = _stored(task, document, payload, result) if _committed(attempt) is None else None
+            stored = _stored(task, attempt.document, payload, result) if _committed(attempt) is None else None
         except BaseException as error:  # SystemExit and KeyboardInterrupt are the job's, not the worker's
             interruptible.leave()
             call = calls[-1] if calls else None
             if _committed(attempt) is not None:
                 return (yield from self._settled(attempt, call, _as_meant(error, interruptible), None))
             if isinstance(error, PayloadSealed) and call is None:  # another worker may have the key
-                return outcomes.unopened(document, self._clock.now(), str(error))
+                return outcomes.unopened(attempt.document, self._clock.now(), str(error))
             if isinstance(error, RetryLater | JobPauses):
-                return (yield from self._later(document, call, started_at, error))
+                return (yield from self._later(attempt, call, error))
             if isinstance(interruptible.error, JobCancelled):  # whatever it raised on its way out
-                return (yield from self._cancelled(document, call, started_at, interruptible.error))
-            return (yield from self._failed(document, call, started_at, _as_meant(error, interruptible)))
+                return (yield from self._cancelled(attempt, call, interruptible.error))
+            return (yield from self._failed(attempt, call, _as_meant(error, interruptible)))
         if _committed(attempt) is not None:
             return (yield from self._settled(attempt, calls[-1], None, result))
         ended_at = self._clock.now()
         notes = yield from self._succeeded(attempt, calls[-1], result, ended_at)
-        execution = Execution(started_at, ended_at, self.worker, notes=notes)
-        return outcomes.succeeded(_with_progress(document), execution, ended_at, stored)
+        execution = Execution(attempt.started_at, ended_at, self.worker, notes=notes)
+        return outcomes.succeeded(_with_progress(attempt), execution, ended_at, stored)
 
     def _called(
         self,
@@ -244,8 +239,8 @@ class Executor:
         payload: Payload,
         calls: list[Call],
     ) -> Awaiting:
-        """What the job returns. It is called again as long as its own transaction has to be repeated. Each `Call` is
-        added to `calls` before it runs."""
+        """Calls the job and returns its result. The call is repeated as long as the job's own transaction has to be
+        repeated. Each `Call` is added to `calls` before it runs."""
         document, pause, until = attempt.document, _FIRST_PAUSE, time.monotonic() + _REPEATED
         while True:
             try:
@@ -256,8 +251,8 @@ class Executor:
                     except InvalidArguments as error:
                         raise _without_results(document, error) from None
                     calls.append(call)
-                    if len(calls) == 1 and (call.listener is not None or self._heard()):
-                        self._tell(call, "job.started", document)
+                    if len(calls) == 1:
+                        self._tell(attempt, call, "job.started")
                     result = call.run()
                 if isinstance(result, CoroutineType):
                     result = yield interruptible.awaiting(_in_one_process(result, self._clock.now))
@@ -270,7 +265,7 @@ class Executor:
                 raise _Stopped(error) from None
             except TransactionRepeats as again:
                 interruptible.leave()
-                if document.get("at_most_once"):  # what it did before the transaction must not be done twice
+                if document.get("at_most_once"):  # the code before the transaction must not run twice
                     raise TransactionRepeats(f"{again}. An at-most-once job is not run again") from again
                 if time.monotonic() > until:
                     raise _put_off(document, again) from again
@@ -283,24 +278,22 @@ class Executor:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _succeeded(self, attempt: Attempt, call: Call, result: Any, ended_at: datetime) -> Awaiting:
-        """Calls what is to be called after a success; returns what went wrong in it."""
+        """Calls finalizers and listeners after a success; returns what went wrong in the finalizers."""
         finalizers = call.finalizers
         notes: tuple[str, ...] = ()
         if finalizers:
             notes = yield from _all(
                 ("after_success", finalizers.after_success, result), ("finalize", finalizers.finalize, None)
             )
-        if attempt.following is not None:
-            attempt.following.ended(AttemptEnd("succeeded"))
-        if call.listener is not None or self._heard():
-            seconds = (ended_at - attempt.started_at).total_seconds()
-            self._tell(call, "job.ended", attempt.document, done=True, seconds=seconds)
+        _follow_end(attempt, AttemptEnd("succeeded"))
+        seconds = (ended_at - attempt.started_at).total_seconds()
+        self._tell(attempt, call, "job.ended", done=True, seconds=seconds)
         return notes
 
     def _settled(self, attempt: Attempt, call: Call | None, error: BaseException | None, returned: Any) -> Awaiting:
-        """The job has ended in its own transaction. What happened after the commit changes nothing, and is noted."""
-        raw = _committed(attempt)
-        assert raw is not None
+        """The job has ended in its own transaction. Events after the commit change nothing, and are noted."""
+        committed = _committed(attempt)
+        assert committed is not None
         notes: tuple[str, ...] = ()
         if call is not None:
             notes = yield from self._succeeded(attempt, call, attempt.result, self._clock.now())
@@ -312,9 +305,9 @@ class Executor:
             )
         if attempt.said is not None:
             attempt.said.close()
-        return Settled(raw if not notes else outcomes.noted(raw, notes))
+        return Settled(committed.event._replace(notes=notes), committed.document)
 
-    # -- what a job writes itself --------------------------------------------------------------------------------
+    # -- writes of a job -----------------------------------------------------------------------------------------
 
     def now(self) -> datetime:
         return self._clock.now()
@@ -351,28 +344,31 @@ class Executor:
         run: Run = attempt.made("run", lambda: Run(*about, stored=stored))
         return run
 
-    def _ending_now(self, attempt: Attempt) -> bytes:
-        """The document for the archive, if the job succeeds at this moment."""
+    def _ending_now(self, attempt: Attempt) -> ToArchive:
+        """The outcome, if the job succeeds now."""
         now = self._clock.now()
         said = {} if attempt.said is None else progress_fields(attempt.said.so_far())
         execution = Execution(attempt.started_at, now, self.worker)
-        document = {**attempt.document, **said, **_kept(attempt)}
+        document = {**attempt.document, **said, **_new_checkpoints(attempt)}
         return outcomes.succeeded(document, execution, now, attempt.stored_result)
 
-    def _failed(self, document: Document, call: Call | None, started_at: datetime, error: BaseException) -> Awaiting:
+    def _failed(self, attempt: Attempt, call: Call | None, error: BaseException) -> Awaiting:
         now = self._clock.now()
-        decision = self._decide(document, now, error)
-        last = isinstance(decision, Archive)
+        try:
+            decision = outcomes.decide_for(attempt.document, self.policy(attempt.document), now, error)
+        except RecruiterError as broken:
+            decision = Archive(Why.POLICY_FAILED, str(broken))
+        is_last = isinstance(decision, Archive)
         notes: tuple[str, ...] = ()
         if call is not None:
             finalizers = call.finalizers
             notes = yield from _all(
                 ("after_failure", finalizers.after_failure, error),
-                ("after_last_failure", finalizers.after_last_failure if last else (), error),
+                ("after_last_failure", finalizers.after_last_failure if is_last else (), error),
                 ("finalize", finalizers.finalize, error),
             )
         execution = Execution(
-            started_at,
+            attempt.started_at,
             now,
             self.worker,
             exception=exception_names(type(error))[0],
@@ -380,113 +376,87 @@ class Executor:
             trace=said_by(error, _trace, LONGEST_TRACE),
             notes=notes,
         )
-        told = f"{execution.exception}: {execution.message}"
-        self._tell(call, "job.ended", document, done=False, seconds=(now - started_at).total_seconds())
-        if isinstance(decision, Archive):
-            _ended(AttemptEnd("failed", error))
-            self._tell(call, "job.failure.last", document, error=told, why=decision.why, trace=execution.trace)
-        else:
-            _ended(AttemptEnd("retried", error, decision.at))
-            self._tell(call, "job.failed", document, error=told, next=decision.at)
-        return outcomes.failed(_with_progress(document), execution, now, decision)
+        outcome = outcomes.failed(_with_progress(attempt), execution, now, decision)
+        self._tell(attempt, call, "job.ended", done=False, seconds=(now - attempt.started_at).total_seconds())
+        retried_at = decision.at if isinstance(decision, Retry) else None
+        _follow_end(attempt, AttemptEnd("failed" if is_last else "retried", error, retried_at))
+        if outcome.event is not None:
+            self._tell(attempt, call, outcome.event.name, **outcome.event.fields)
+        return outcome
 
-    def _cancelled(
-        self, document: Document, call: Call | None, started_at: datetime, cancelled: JobCancelled
-    ) -> Awaiting:
+    def _cancelled(self, attempt: Attempt, call: Call | None, cancelled: JobCancelled) -> Awaiting:
         notes: tuple[str, ...] = ()
         if call is not None:
             notes = yield from _all(("finalize", call.finalizers.finalize, cancelled))
         now = self._clock.now()
-        _ended(AttemptEnd("cancelled", cancelled))
-        self._tell(call, "job.cancelled", document, by=cancelled.by, reason=cancelled.reason)
+        _follow_end(attempt, AttemptEnd("cancelled", cancelled))
+        self._tell(attempt, call, "job.cancelled", by=cancelled.by, reason=cancelled.reason)
         flag = {"at": cancelled.at or now, "by": cancelled.by, "reason": cancelled.reason}
-        execution = Execution(started_at, now, self.worker, message=str(cancelled), notes=notes)
-        return outcomes.cancelled({**_with_progress(document), "cancel": flag}, now, execution)
+        execution = Execution(attempt.started_at, now, self.worker, message=str(cancelled), notes=notes)
+        return outcomes.cancelled({**_with_progress(attempt), "cancel": flag}, now, execution)
 
-    def _later(
-        self, document: Document, call: Call | None, started_at: datetime, later: RetryLater | JobPauses
-    ) -> Awaiting:
-        """The job asked for it, and nothing has failed; unless what it asks for cannot be."""
+    def _later(self, attempt: Attempt, call: Call | None, later: RetryLater | JobPauses) -> Awaiting:
+        """The job asked to run later, and nothing has failed; unless it asks for the impossible."""
         now = self._clock.now()
         try:
             until = _until(later, now)
-            if document.get("at_most_once"):
+            if attempt.document.get("at_most_once"):
                 raise InvalidJob("an at-most-once job has started and cannot be run again later")
         except RecruiterError as error:
-            return (yield from self._failed(document, call, started_at, error))
+            return (yield from self._failed(attempt, call, error))
         if call is not None:
             yield from _all(("finalize", call.finalizers.finalize, None))
-        _ended(AttemptEnd("snoozed", next_at=until))
-        self._tell(call, "job.snoozed", document, next=until, reason=said_by(later))
+        _follow_end(attempt, AttemptEnd("snoozed", next_at=until))
+        self._tell(attempt, call, "job.snoozed", next=until, reason=said_by(later))
+        document, started_at = _with_progress(attempt), attempt.started_at
         if isinstance(later, JobPauses):
-            return outcomes.paused(_with_progress(document), now, until, later, started_at)
-        if isinstance(later, _Conflict):
-            return outcomes.conflicted(_with_progress(document), now, until, said_by(later), started_at)
-        return outcomes.snoozed(_with_progress(document), now, until, said_by(later), started_at)
+            return outcomes.paused(document, now, until, later, started_at)
+        also = {"conflicts": (document.get("conflicts") or 0) + 1} if isinstance(later, _Conflict) else {}
+        return outcomes.snoozed(document, now, until, said_by(later), started_at, also=also)
 
-    def _decide(self, document: Document, now: datetime, error: BaseException) -> Decision:
-        try:
-            policy = self.policy(document)
-        except RecruiterError as broken:
-            return Archive(Why.POLICY_FAILED, str(broken))
-        return outcomes.decide_for(document, policy, now, error)
-
-    def _follow(self, attempt: Attempt, task: str) -> None:
-        if not self._followed():
+    def _follow(self, attempt: Attempt) -> None:
+        if not any(owner.instruments for owner in self._owners):
             return
-        owner = self.owner(task)
+        owner = self.owner(attempt.document["task"])
         if owner is None or not owner.instruments:
             return
-        with suppress(RecruiterError):  # a field that no job of ours has; whoever runs it says so
+        with suppress(RecruiterError):  # a field cannot be read; the run reports it
             start = AttemptStart(self.job(attempt.document), attempt.number, self.worker, owner)
             attempt.following = owner.instruments.attempt(start)
 
     def flush(self) -> None:
-        """The process is about to end: what instruments have not sent yet leaves now."""
+        """The process is about to end: instruments send their data now."""
         for owner in self._owners:
             owner.instruments.flush()
 
-    def _followed(self) -> bool:
-        for owner in self._owners:  # noqa: SIM110 – asked for every job
-            if owner.instruments:
-                return True
-        return False
-
-    def _heard(self) -> bool:
-        for owner in self._owners:  # noqa: SIM110 – asked for every job, and `any` would take three times as long
-            if owner.events.heard:
-                return True
-        return False
-
-    def _tell(self, call: Call | None, name: str, document: Document, **fields: Any) -> None:
-        """To the listeners of the application, and to the workable itself."""
+    def _tell(self, attempt: Attempt, call: Call | None, name: str, **fields: Any) -> None:
+        """Tells the listeners of the application, and the workable itself."""
         listener = call.listener if call is not None else None
-        if listener is None and not self._heard():
+        if listener is None and not any(owner.events.heard for owner in self._owners):
             return
-        owners = self._owners
-        attempt = document["attempts"] + 1
-        about = {"job": document["_id"], "task": document["task"], "attempt": attempt, "worker": self.worker}
-        if (trace_id := _trace_id()) is not None:
-            about["trace_id"] = trace_id
+        job = attempt.document
+        about = {"job": job["_id"], "task": job["task"], "attempt": job["attempts"] + 1, "worker": self.worker}
+        if attempt.trace_id is not None:
+            about["trace_id"] = attempt.trace_id
         fields = {**about, **fields}
-        for owner in owners:
+        for owner in self._owners:
             owner.events.emit(name, **fields)
         if listener is not None:
             try:
                 listener(Event(name, fields))
             except BaseException as error:
                 failure = {"listener": said_by(listener, repr), "event": name, "error": said_by(error, repr)}
-                for owner in owners:
+                for owner in self._owners:
                     owner.events.emit("listener.failed", **failure)
 
 
 def _stored(task: TaskDefinition, document: Mapping[str, Any], payload: Payload, result: Any) -> Any:
-    """The result as it is stored."""
+    """The result in its stored form."""
     return payload.seal(Sealed.RESULT, owner_of(document), task.encode_result(result))
 
 
 def _arguments(document: Document, payload: Payload = PLAIN) -> Any:
-    """Its arguments, opened; of a step that takes results of others, with these in their places."""
+    """The opened arguments of a job. A step that takes results of other steps has them in their places."""
     args = payload.open_arguments(document["task"], document["args"], owner_of(document))
     results = _results(document)
     if results is None:
@@ -513,40 +483,30 @@ def _without_results(document: Document, error: InvalidArguments) -> InvalidArgu
     )
 
 
-def _ended(end: AttemptEnd) -> None:
-    attempt = running.get()
-    if attempt is not None and attempt.following is not None:
+def _follow_end(attempt: Attempt, end: AttemptEnd) -> None:
+    if attempt.following is not None:
         attempt.following.ended(end)
 
 
-def _trace_id() -> str | None:
-    attempt = running.get()
-    return None if attempt is None else attempt.trace_id
-
-
-def _committed(attempt: Attempt) -> bytes | None:
-    """The archived document of a job that has ended in its own transaction."""
-    committed: bytes | None = attempt.run.committed if attempt.run is not None else None
+def _committed(attempt: Attempt) -> ToArchive | None:
+    """The outcome of a job that has ended in its own transaction."""
+    committed: ToArchive | None = attempt.run.committed if attempt.run is not None else None
     return committed
 
 
-def _with_progress(document: Document) -> Document:
-    """With what this attempt has said of itself, and kept. From here on it has nothing more to say."""
-    attempt = running.get()
-    if attempt is None or (attempt.said is None and attempt.checkpoints is None):
-        return document
+def _with_progress(attempt: Attempt) -> Document:
+    """The document with the progress and the checkpoints of this attempt, which can no longer report progress."""
     said = {} if attempt.said is None else progress_fields(attempt.said.close())
-    return {**document, **said, **_kept(attempt)}
+    return {**attempt.document, **said, **_new_checkpoints(attempt)}
 
 
-def _kept(attempt: Attempt) -> Document:
-    """The checkpoints, if there are new ones."""
-    kept: Document = {} if attempt.checkpoints is None else attempt.checkpoints.fields()
-    return kept
+def _new_checkpoints(attempt: Attempt) -> Document:
+    fields: Document = {} if attempt.checkpoints is None else attempt.checkpoints.fields()
+    return fields
 
 
 class _Timed:
-    """What runs inside must be over in so many seconds: then it is interrupted, and the supervisor is told."""
+    """The code inside is interrupted after this many seconds. The supervisor knows the deadline."""
 
     def __init__(self, seconds: float, interruptible: Interruptible, hard: Limit) -> None:
         self._timer = threading.Timer(seconds, interruptible.interrupt, (interruption.time_is_over(seconds),))
@@ -563,7 +523,7 @@ class _Timed:
 
 
 class _OneProcess:
-    """A job may fork. The copy ends where the job's code ends: it must not go on as a second worker."""
+    """A job may fork. The copy ends where the job's code ends: it must not continue as a second worker."""
 
     def __enter__(self) -> None:
         self._process = os.getpid()
@@ -583,8 +543,8 @@ async def _in_one_process(coroutine: Coroutine[Any, Any, Any], now: Callable[[],
 
 
 class _Ungrouped:
-    """A task group wraps what leaves it. A group of nothing but pauses, or of what runs the job again, leaves as the
-    first of them that comes to its end; the next run meets the others."""
+    """A task group wraps the exceptions that leave it. A group that holds only pauses, or only exceptions that repeat
+    the job, leaves as the first of them that ends; the next run meets the others."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
@@ -649,7 +609,7 @@ class _Stopped(BaseException):
 
 
 def _as_meant(error: BaseException, interruptible: Interruptible) -> BaseException:
-    """What it was interrupted with, where it could only be thrown as something like it; what the job raised."""
+    """The exception of the interruption, which may have been thrown as a similar one; or the exception of the job."""
     if isinstance(error, _Stopped):
         error = error.error
     meant = interruptible.error
@@ -659,7 +619,7 @@ def _as_meant(error: BaseException, interruptible: Interruptible) -> BaseExcepti
 
 
 def _throwable(error: BaseException) -> BaseException:
-    """A generator that is thrown a GeneratorExit must end; ours still has to say what became of the job."""
+    """A generator that is thrown a GeneratorExit must end; ours still has to return the outcome of the job."""
     return RuntimeError("the job raised GeneratorExit") if isinstance(error, GeneratorExit) else error
 
 

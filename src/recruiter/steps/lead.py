@@ -41,25 +41,25 @@ from contextlib import suppress
 
 from recruiter.clock import Clock
 from recruiter.domain.observation import Observation
-from recruiter.domain.planning.assign import Registration
+from recruiter.domain.planning.workers import RosterWorker
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import StoreError
-from recruiter.store.collections.leases import WATCHED, Lease
+from recruiter.store.collections.leases import WATCHED_SECONDS, Lease
 from recruiter.store.collections.roster import PATIENCE
 from recruiter.store.database import Store
 
 _LEASE, _WORK = "lease", "work"
-_SPARED_SECONDS, _LONGEST_SPARED_SECONDS = 1.0, 16.0
+_SPARED_SECONDS, _MAX_SPARED_SECONDS = 1.0, 16.0
 """Time in which the session of one worker is not ended again: the first time, and at most. It doubles each time: one
 that lives and settles slowly must come to an end, and one that was slow and then dies must not stop the others."""
 _FORGIVEN_SECONDS = 60.0
 """After this time it is forgotten that the session of a worker was ended."""
-_MOST_PATIENCE = 8.0
-_SELDOM = 0.4
+_MAX_PATIENCE_FACTOR = 8.0
+_UNWATCHED_INTERVAL_SHARE = 0.4
 """Of the lease time: between two renewals while nobody watches. One and a half of these are well within it."""
-_RENEWALS = 1.5
+_SILENT_AFTER_INTERVALS = 1.5
 """How many of the intervals that the holder has promised must pass before it counts as silent."""
-_MARK_EVERY = WATCHED / 3
+_MARK_EVERY_SECONDS = WATCHED_SECONDS / 3
 """Seconds after which a follower shows again that it watches the lease."""
 
 
@@ -69,15 +69,18 @@ class Leadership:
         self._clock = clock
         # Three renewals may be late before anybody takes over; half a lease where it is short, not below a second.
         self._silence = max(lease_time / 4, min(lease_time / 2, 1.0))
-        self._seldom = max(self._silence, _SELDOM * lease_time)
+        self._seldom = max(self._silence, _UNWATCHED_INTERVAL_SHARE * lease_time)
         self.interval = self._quick = self._silence / 3
         """Seconds between two renewals of a leader; more while nobody watches the lease."""
+        self._promise = self._quick
+        """The interval that the next renewal announces to followers. It is kept from then on, not before: a follower
+        that trusts a shorter one takes over from a leader that lives."""
         self.look_every = self._silence / 5
         """Seconds between two looks of a follower."""
         self._observation = Observation()
         self._lock = threading.Lock()
         self._renewed_at = 0.0
-        self._marked_at = -_MARK_EVERY
+        self._marked_at = -_MARK_EVERY_SECONDS
         self._mine: Lease | None = None
         self._raised = False
         self._doubted = False
@@ -139,7 +142,7 @@ class Leadership:
 
     # -- locks of the dead -----------------------------------------------------------------------------------------
 
-    def saw(self, roster: Iterable[Registration]) -> None:
+    def saw(self, roster: Iterable[RosterWorker]) -> None:
         """Remembers who has shown how much life, and that the writes of a round went through."""
         self._seen = {worker.id: worker.beats for worker in roster}
         self._store.roster.patience = max(PATIENCE, 0.9 * self._store.roster.patience)
@@ -159,7 +162,7 @@ class Leadership:
                 with suppress(StoreError):
                     self._store.transactions.end_session_of(session)
         if not locked:
-            self._store.roster.patience = min(_MOST_PATIENCE, 2 * self._store.roster.patience)
+            self._store.roster.patience = min(_MAX_PATIENCE_FACTOR, 2 * self._store.roster.patience)
         return [worker.id for worker in ended]
 
     def _may_end(self, worker: str) -> bool:
@@ -169,7 +172,7 @@ class Leadership:
         ended_at, spared_for = self._spared.get(worker, (now, 0.0))
         if now - ended_at < spared_for:
             return False
-        self._spared[worker] = now, min(_LONGEST_SPARED_SECONDS, max(_SPARED_SECONDS, 2 * spared_for))
+        self._spared[worker] = now, min(_MAX_SPARED_SECONDS, max(_SPARED_SECONDS, 2 * spared_for))
         return True
 
     # -- the lease -------------------------------------------------------------------------------------------------
@@ -182,10 +185,10 @@ class Leadership:
         counter = seen.raw if isinstance(seen, Unreadable) else (seen.term, seen.beats)
         now = self._clock.monotonic()
         still = self._observation.still_for(_LEASE, counter, now, longest_gap=1.5 * self.look_every)
-        if still >= max(self._silence, _RENEWALS * seen.every if isinstance(seen, Lease) else 0.0):
+        if still >= max(self._silence, _SILENT_AFTER_INTERVALS * seen.every if isinstance(seen, Lease) else 0.0):
             if not (isinstance(seen, Lease) and self._is_at_work(seen)):
                 self._acquire(seen)
-        elif now - self._marked_at >= _MARK_EVERY:
+        elif now - self._marked_at >= _MARK_EVERY_SECONDS:
             self._marked_at = now
             with suppress(StoreError):  # a hint, and no more
                 self._store.leases.watch()
@@ -212,7 +215,7 @@ class Leadership:
         mine = self._store.leases.acquire(seen, attempt, who, above, self._store.clock.now())
         if mine is not None:
             self._renewed_at = asked_at
-            self.interval = self._quick
+            self.interval = self._promise = self._quick
             self._mine = mine
             self._observation.forget()
             self._raise_term()
@@ -238,12 +241,16 @@ class Leadership:
 
     def _renew(self, mine: Lease) -> None:
         asked_at = self._clock.monotonic()
-        renewed = self._store.leases.renew(mine.term, mine.holder or "", self.interval)
+        promise = self._promise
+        renewed = self._store.leases.renew(mine.term, mine.holder or "", promise)
         if renewed is None:
             self._step_back(mine)
+            return
+        self._renewed_at = asked_at
+        if renewed.watched:
+            self.interval = self._promise = self._quick
         else:
-            self._renewed_at = asked_at
-            self.interval = self._quick if renewed.watched else self._seldom
+            self.interval, self._promise = promise, self._seldom
 
     def _step_back(self, mine: Lease) -> None:
         """Follows from now on, unless another thread has acquired the lease anew meanwhile."""

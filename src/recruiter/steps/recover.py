@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -15,7 +15,7 @@ from recruiter.errors import InvalidFlow, InvalidJob, JobNotFound, JobSucceeded
 from recruiter.store.batches import ids_in_batches
 from recruiter.store.codec import Document, anew, encode_job
 from recruiter.store.database import Store
-from recruiter.store.in_session import not_recovered
+from recruiter.store.in_session import InSession, Steps, in_own_transaction
 from recruiter.store.search import matching
 
 
@@ -58,11 +58,23 @@ def _recovered_before(store: Store, ended: ArchivedJob, place: FlowStep) -> Inva
     )
 
 
-def recover(store: Store, job: Job) -> None:
-    """Stores the job that repeats another; what happened to the old one stays with it in the archive."""
-    id = job.recovered_from
-    if id is None or not store.transactions.recover({id: encode_job(job)}, again=True):
-        raise not_recovered(job)
+def recovering(job: Job) -> Callable[[InSession], Steps[None]]:
+    """Stores the job that repeats another; what happened to the old one stays with it in the archive. Raises
+    JobNotFound, InvalidFlow."""
+    old = job.recovered_from
+    assert old is not None
+
+    def write(here: InSession) -> Steps[None]:
+        if (yield from here.recover({old: encode_job(job)}, again=True, cancelled=True)):
+            return
+        if job.flow is None:
+            raise JobNotFound(f"job {job.recovered_from!r} cannot be recovered: it has just been removed")
+        raise InvalidFlow(
+            f"job {job.recovered_from!r}, a step of flow {job.flow.flow}, cannot be recovered: it has just been "
+            "recovered, or forgotten with its flow"
+        )
+
+    return write
 
 
 def recover_some(store: Store, filter: JobFilter, ids: Sequence[JobId], now: datetime, at: datetime | None) -> int:
@@ -83,7 +95,10 @@ def _recover_batch(
 ) -> int:
     ended = store.archived.get_some(ids, conditions)
     repeated = {job.id: encode_job(_anew(store, job, now, at or now)) for job in ended if job.task}
-    return store.transactions.recover(repeated, again=bool(filter.recovered)) if repeated else 0
+    again = bool(filter.recovered)
+    return (
+        in_own_transaction(store, lambda here: here.recover(repeated, again=again, cancelled=True)) if repeated else 0
+    )
 
 
 def checked_moment(schedule_at: datetime | None) -> datetime | None:

@@ -9,7 +9,6 @@ and no job with the id of this occurrence exists. Time only decides what is look
 
 from __future__ import annotations
 
-from collections.abc import Container
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,7 +17,6 @@ from recruiter.domain.job import Job
 from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.schedule.scheduler import Due, Pause, Plan, Scheduler, late_occurrences, next_occurrence, plan
 from recruiter.domain.text import cut
-from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import InvalidSchedule, SchedulerNotFound
 from recruiter.store.codec import Document, job_document, new_id
 from recruiter.store.database import Store
@@ -63,19 +61,14 @@ def resume(store: Store, policies: SchedulePolicyRegistry, now: datetime, urn: s
             return
 
 
-def _check_exists(store: Store, urn: str) -> None:
-    """Also of one that cannot be read."""
-    if not store.schedulers.exists(urn):
-        raise _not_found(urn)
-
-
 def _not_found(urn: str) -> SchedulerNotFound:
     return SchedulerNotFound(f"there is no scheduler {urn!r}; `recruiter scheduler list` shows those there are")
 
 
 def remove(store: Store, now: datetime, urn: str) -> int:
     """Removes it, and asks for its jobs that have not ended to be cancelled; returns how many."""
-    _check_exists(store, urn)
+    if not store.schedulers.exists(urn):  # it may be unreadable
+        raise _not_found(urn)
     store.schedulers.remove(urn)
     return store.scheduled.flag_urn(urn, {"at": now, "by": "scheduler", "reason": "its scheduler was removed"})
 
@@ -103,12 +96,12 @@ def next_runs(scheduler: Scheduler, policies: SchedulePolicyRegistry, now: datet
     return runs
 
 
-SCHEDULERS_AT_ONCE = 500
-OCCURRENCES_AT_ONCE = 1_000
+MAX_SCHEDULERS_PER_PASS = 500
+MAX_OCCURRENCES_PER_TRANSACTION = 1_000
 """So many jobs are made in one transaction, near enough; the leader has other things to do between two."""
-_LONGEST_LOOK = 0.5
+_MAX_ASKING_SECONDS = 0.5
 """Seconds for asking policies what is due; then those that have answered are served."""
-_LOOK_AT_BROKEN_AGAIN = timedelta(minutes=1)
+_RETRY_BROKEN_AFTER = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,45 +111,36 @@ class Repetition:
     made: int = 0
     skipped: int = 0
     broken: tuple[tuple[str, str], ...] = ()
-    """Urns and reasons."""
+    """Urns and reasons; also of schedulers that cannot be read."""
     more: bool = False
     """There may be others that are due: look again at once."""
-    unreadable: tuple[Unreadable, ...] = ()
-    """Schedulers that cannot be read: do not look at them again so soon."""
 
 
-def repeat(
-    store: Store,
-    policies: SchedulePolicyRegistry,
-    term: int,
-    holder: str,
-    now: datetime,
-    but: Container[bytes] = (),
-) -> Repetition:
-    """Looks once, at all `but` those that are known to be unreadable. Only for the leader; raises Superseded when it is
-    not any more."""
-    found = store.schedulers.due(now, SCHEDULERS_AT_ONCE, but)
-    until = store.clock.monotonic() + _LONGEST_LOOK
+def repeat(store: Store, policies: SchedulePolicyRegistry, term: int, holder: str, now: datetime) -> Repetition:
+    """Looks once. Only for the leader; raises Superseded when it is not any more."""
+    found = store.schedulers.due(now, MAX_SCHEDULERS_PER_PASS)
+    until = store.clock.monotonic() + _MAX_ASKING_SECONDS
     occurrences = 0
     calendar = _Calendar(policies, now)
     dues: dict[str, tuple[Scheduler, Due]] = {}
     broken: list[tuple[str, str]] = []
+    for document in found.unreadable:
+        store.schedulers.set_unreadable_aside(document, now + _RETRY_BROKEN_AFTER)
     for scheduler in found:
-        if occurrences >= OCCURRENCES_AT_ONCE or store.clock.monotonic() > until:
+        if occurrences >= MAX_OCCURRENCES_PER_TRANSACTION or store.clock.monotonic() > until:
             break
         try:
             dues[scheduler.urn] = scheduler, calendar.due(scheduler)
             occurrences += len(dues[scheduler.urn][1].occurrences)
         except InvalidSchedule as error:
             broken.append((scheduler.urn, cut(str(error))))
-            store.schedulers.set_aside(scheduler, cut(str(error)), now + _LOOK_AT_BROKEN_AGAIN)
+            store.schedulers.set_aside(scheduler, cut(str(error)), now + _RETRY_BROKEN_AFTER)
     plans = _make(store, dues, now, term, holder) if dues else []
     return Repetition(
         made=sum(len(each.instants) for each in plans),
         skipped=sum(each.skipped for each in plans),
-        broken=tuple(broken),
-        more=len(found) == SCHEDULERS_AT_ONCE or len(dues) + len(broken) < len(found),
-        unreadable=found.unreadable,
+        broken=(*broken, *((document.id, document.reason) for document in found.unreadable)),
+        more=len(found) + len(found.unreadable) == MAX_SCHEDULERS_PER_PASS or len(dues) + len(broken) < len(found),
     )
 
 

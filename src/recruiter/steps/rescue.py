@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 from recruiter.clock import Clock
 from recruiter.domain.job import JobId
 from recruiter.domain.observation import Observation
-from recruiter.domain.planning.assign import Registration
+from recruiter.domain.planning.workers import RosterWorker
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import StoreUnreachable
@@ -30,12 +30,12 @@ from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch
 from recruiter.store.roster_fields import LastEntry
 
-AT_ONCE = 50
+MAX_RETIRED_PER_TRANSACTION = 50
 """Workers that are retired in one transaction."""
-_LONGEST = 0.5
+_MAX_RETIRING_SECONDS = 0.5
 """Seconds for retiring, near enough."""
 
-Silent: TypeAlias = Registration | Unreadable
+Silent: TypeAlias = RosterWorker | Unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,10 @@ class Rescue:
 
     def dead_after(self, worker: Silent) -> float:
         """Seconds of silence after which this worker counts as dead."""
-        declared = worker.dead_after if isinstance(worker, Registration) else None
+        declared = worker.dead_after if isinstance(worker, RosterWorker) else None
         return self._undeclared if declared is None else declared
 
-    def is_quiet(self, worker: Registration) -> bool:
+    def is_quiet(self, worker: RosterWorker) -> bool:
         """Whether it should be given no jobs for now: its heartbeat stands still, though not for long enough to retire
         it; or nobody has seen it move, and it is old by the clock. A worker that has just joined is trusted at once."""
         still = self._observation.stood_still_for(worker.id, worker.beats)
@@ -78,7 +78,7 @@ class Rescue:
         age = timedelta() if worker.seen_at is None else abs(self._clock.now() - worker.seen_at)
         return age.total_seconds() >= self.dead_after(worker) / 2
 
-    def retire_silent(self, roster: Sequence[Registration], unreadable: Sequence[Unreadable] = ()) -> list[Retired]:
+    def retire_silent(self, roster: Sequence[RosterWorker], unreadable: Sequence[Unreadable] = ()) -> list[Retired]:
         """Retires workers that are silent, and entries that could not be read for as long: nobody can give them jobs,
         and what they hold nobody else could get. A worker that lives joins again, with an entry that can be read."""
         now = self._clock.monotonic()
@@ -95,12 +95,12 @@ class Rescue:
 
     def _retire_all(self, silent: Sequence[Silent]) -> list[Retired]:
         """Some at once, and only for a while: the leader has more to do. The others are retired at the next look."""
-        until = self._clock.monotonic() + _LONGEST
+        until = self._clock.monotonic() + _MAX_RETIRING_SECONDS
         retired: list[Retired] = []
         failures: list[Exception] = []
         self._end_sessions(silent)
-        for start in range(0, len(silent), AT_ONCE):
-            some = silent[start : start + AT_ONCE]
+        for start in range(0, len(silent), MAX_RETIRED_PER_TRANSACTION):
+            some = silent[start : start + MAX_RETIRED_PER_TRANSACTION]
             try:
                 retired += self._retire(some)
             except StoreUnreachable:
@@ -126,7 +126,7 @@ class Rescue:
 
     def _end_sessions(self, silent: Sequence[Silent]) -> None:
         """A worker may have died in the middle of a settlement, and its children in transactions of their jobs."""
-        sessions = [session for worker in silent if isinstance(worker, Registration) for session in worker.sessions]
+        sessions = [session for worker in silent if isinstance(worker, RosterWorker) for session in worker.sessions]
         for session in {repr(session): session for session in sessions}.values():
             self._store.transactions.end_session_of(session)
 

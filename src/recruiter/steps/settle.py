@@ -11,20 +11,27 @@ reduce    smaller and smaller forms of that outcome are written, until MongoDB a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import id_told
 from recruiter.errors import DocumentLocked, DocumentRefused, InvalidJob, JobExists
 from recruiter.store.batches import write_split
-from recruiter.store.codec import decode_leniently, encode, job_document
+from recruiter.store.codec import Document, decode_leniently, encode, job_document
 from recruiter.store.database import Store
-from recruiter.store.outcomes import Outcome, OutcomeBatch, Rescheduled, Settled, reduced, with_fields
-from recruiter.store.roster_fields import Holding, Seen
-
-Write = Callable[[Sequence[tuple[JobId, Outcome | None]]], Holding]
-"""Writes a batch, or raises with nothing written: DocumentRefused if MongoDB refuses a document in it."""
+from recruiter.store.in_session import in_own_transaction
+from recruiter.store.outcomes import (
+    Outcome,
+    OutcomeBatch,
+    Rescheduled,
+    Settled,
+    ToArchive,
+    event_of,
+    reduced,
+    with_fields,
+)
+from recruiter.store.roster_fields import Holding
 
 
 def settle(
@@ -33,11 +40,9 @@ def settle(
     outcomes: Sequence[tuple[JobId, Outcome | None]],
     facts: Mapping[str, Any],
     on_reduced: Callable[[JobId, DocumentRefused], None] = lambda _id, _refused: None,
-    seen: Seen | None = None,
     on_locked: Callable[[JobId], None] | None = None,
 ) -> Holding:
-    """Writes the outcomes and takes the jobs off the worker's list; returns what the worker still holds, or with `seen`
-    what of that it has not seen. `seen` says too that the worker has released none of these jobs before.
+    """Writes the outcomes and takes the jobs off the worker's list; returns what the worker still holds.
 
     If MongoDB refuses a document, `on_reduced` is called with its job, and as much of the outcome is kept as can be.
     A job that another transaction holds is left, and `on_locked` is called with it. Raises DocumentLocked if no job
@@ -45,64 +50,46 @@ def settle(
     Raises Superseded, with nothing written, when the worker has been retired: its jobs belong to other workers now.
     After every other error the batch can be settled again.
     """
-
-    def write(batch: Sequence[tuple[JobId, Outcome | None]]) -> Holding:
-        gathered = OutcomeBatch.of(batch)
-        if gathered.archive or gathered.reschedule:
-            return store.transactions.settle(worker, gathered, facts, seen)
-        return store.transactions.hand_back(worker, gathered.release, seen)
-
-    def reduce(id: JobId, outcome: Outcome, refused: DocumentRefused) -> Holding:
-        on_reduced(id, refused)
-        original = dict(store.scheduled.fetch([id])).get(id)
-        if original is None and isinstance(outcome, Rescheduled):
-            return write([(id, None)])  # the job was removed: there is nothing to keep
-        return write_first(write, id, reduced(id, outcome, original, store.clock.now(), str(refused)), refused)
-
+    answers: list[Holding] = []
     locked: list[DocumentLocked] = []
 
-    def leave(id: JobId, error: DocumentLocked) -> None:
-        locked.append(error)
-        if on_locked is not None:
-            on_locked(id)
+    def write(batch: Sequence[tuple[JobId, Outcome | None]]) -> None:
+        gathered = OutcomeBatch.of(batch)
+        if gathered.archive or gathered.reschedule:
+            answers.append(store.transactions.settle(worker, gathered, facts))
+        else:
+            answers.append(store.transactions.hand_back(worker, gathered.release))
 
-    holding = write_in_parts(write, outcomes, reduce, leave)
-    if holding is None or (locked and on_locked is None):
-        raise locked[-1]
-    return holding
-
-
-def write_in_parts(
-    write: Write,
-    outcomes: Sequence[tuple[JobId, Outcome | None]],
-    reduce: Callable[[JobId, Outcome, DocumentRefused], Holding],
-    leave: Callable[[JobId, DocumentLocked], None],
-) -> Holding | None:
-    """Writes a batch. If a document in it is refused, or locked, finds out which one, and reduces that outcome, or
-    leaves it. None if no outcome could be written."""
-    answers: list[Holding] = []
-
-    def alone(item: tuple[JobId, Outcome | None], error: DocumentRefused | DocumentLocked) -> None:
+    def write_alone(item: tuple[JobId, Outcome | None], error: DocumentRefused | DocumentLocked) -> None:
         id, outcome = item
         if isinstance(error, DocumentLocked):
-            leave(id, error)
+            locked.append(error)
+            if on_locked is not None:
+                on_locked(id)
         elif outcome is None:
             raise error
         else:
-            answers.append(reduce(id, outcome, error))
+            on_reduced(id, error)
+            write_reduced(id, outcome, error)
 
-    write_split(outcomes, lambda batch: answers.append(write(batch)), alone)
-    return answers[-1] if answers else None
+    def write_reduced(id: JobId, outcome: Outcome, refused: DocumentRefused) -> None:
+        """Writes the first form of an outcome that is not refused. Raises the last refusal when all are."""
+        original = dict(store.scheduled.fetch([id])).get(id)
+        if original is None and isinstance(outcome, Rescheduled):
+            write([(id, None)])  # the job was removed: there is nothing to keep
+            return
+        for form in reduced(id, outcome, original, store.clock.now(), str(refused)):
+            try:
+                write([(id, form)])
+                return
+            except DocumentRefused as error:
+                refused = error
+        raise refused
 
-
-def write_first(write: Write, id: JobId, forms: Iterable[Outcome | None], refused: DocumentRefused) -> Holding:
-    """Writes the first form of an outcome that is not refused. Raises the last refusal when all are."""
-    for form in forms:
-        try:
-            return write([(id, form)])
-        except DocumentRefused as error:
-            refused = error
-    raise refused
+    write_split(outcomes, write, write_alone)
+    if not answers or (locked and on_locked is None):
+        raise locked[-1]
+    return answers[-1]
 
 
 def as_children_left_them(
@@ -110,21 +97,21 @@ def as_children_left_them(
 ) -> list[tuple[JobId, Outcome | None]]:
     """The outcomes, corrected by what only a child knew that died: a job may have ended in its own transaction just
     before; and of one that is to be archived, a recovered job goes on from the last checkpoints that are stored."""
-    archived = store.archived.raw(crashed)
-    settled = {id: Settled(raw) for id, raw in archived.items() if not _has_crashed(raw)}
-    ended = [id for id, outcome in outcomes if id in crashed and isinstance(outcome, bytes) and id not in settled]
+    archived = {id: decode_leniently(raw) for id, raw in store.archived.raw(crashed).items()}
+    settled = {id: Settled(event_of(ended)) for id, ended in archived.items() if not _has_crashed(ended)}
+    ended = [id for id, outcome in outcomes if id in crashed and isinstance(outcome, ToArchive) and id not in settled]
     kept = store.scheduled.checkpoints_of(ended) if ended else {}
     corrected: list[tuple[JobId, Outcome | None]] = []
     for id, outcome in outcomes:
-        if id in kept and isinstance(outcome, bytes):
+        if id in kept and isinstance(outcome, ToArchive):
             outcome = with_fields(outcome, {"checkpoints": kept[id]})
         corrected.append((id, settled.get(id, outcome)))
     return corrected
 
 
-def _has_crashed(raw: bytes) -> bool:
+def _has_crashed(archived: Document) -> bool:
     """Whether it is the outcome of a crash that was written before, with an unknown outcome then."""
-    last = decode_leniently(raw)[0].get("last_execution")
+    last = archived.get("last_execution")
     return isinstance(last, dict) and bool(last.get("crashed"))
 
 
@@ -135,13 +122,13 @@ def run_inline(store: Store, run: Callable[[bytes], Outcome], job: Job, *, own_i
     outcome = run(encode(document))
     if isinstance(outcome, Settled):
         return
-    if isinstance(outcome, bytes):
+    if isinstance(outcome, ToArchive):
         if not store.transactions.archive_new(job.id, outcome, own_id=own_id):
             raise _taken(job)
         return
     waiting = {**document, **outcome.fields}
     if own_id:
-        if not store.transactions.create(waiting, once_ever=False):
+        if not in_own_transaction(store, lambda here: here.insert_unused(waiting)):
             raise _taken(job)
         return
     for error in store.scheduled.insert([waiting]).values():

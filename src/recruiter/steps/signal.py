@@ -1,4 +1,4 @@
-"""Signal: sends a signal to a job, whether or not the job already waits for it."""
+"""Signal: checks a signal before it is sent to a job, and explains why it could not be sent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from recruiter.store.database import Store
 from recruiter.store.job_fields import signals_of
 
 LARGEST_DATA = 1024 * 1024
-"""Bytes of what a signal carries."""
+"""Bytes of the data of a signal."""
 
 
 def checked_signal(name: object, data: Any) -> tuple[str, Any]:
@@ -28,14 +28,8 @@ def checked_signal(name: object, data: Any) -> tuple[str, Any]:
     return text, stored
 
 
-def signal(store: Store, id: JobId, name: str, data: Any, by: str | None = None) -> None:
-    """Returns when it is durable. Raises JobNotFound when the job has ended, or never was."""
-    if not store.scheduled.signal(id, name, data, store.clock.now(), by):
-        raise not_signalled(store, id, name)
-
-
 def not_signalled(store: Store, id: JobId, name: str) -> RecruiterError:
-    """Why nobody was told."""
+    """The reason why the signal was not stored."""
     document = store.scheduled.document(id)
     if document is None:
         told = "it has ended" if store.archived.which_exist([id]) else "there is no such job"

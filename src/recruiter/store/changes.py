@@ -72,6 +72,8 @@ class JobChange:
         entry: Document = {"at": self.at, "what": self.what.value, "change": self.id, "from": f"${name}", "to": self.to}
         said = {"by": self.by, "reason": self.reason}
         entry |= {key: {"$literal": value} for key, value in said.items() if value is not None}
+        if isinstance(self.to, datetime):
+            entry["expires_at"] = "$expires_at"
         fields = _times(self.to, self.at) if isinstance(self.to, datetime) else {"priority": self.to}
         return [{"$set": {**fields, "history": appended(entry)}}]
 
@@ -82,10 +84,12 @@ class JobChange:
 
     @property
     def undo(self) -> list[Document]:
-        """The update that restores the old time."""
+        """The update that restores the old times. A retry may have moved the one and not the other, so neither follows
+        from the other."""
         others = {"$filter": {"input": "$history", "cond": {"$ne": ["$$this.change", self.id]}}}
         history = {"$cond": [{"$gt": [{"$size": "$history"}, 1]}, others, "$$REMOVE"]}
-        return [{"$set": {**_times(_last_time("from"), self.at), "history": history}}]
+        old = {**_times(_last_time("from"), self.at), "expires_at": _last_time("expires_at")}
+        return [{"$set": {**old, "history": history}}]
 
 
 class Changes:

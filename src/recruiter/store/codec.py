@@ -1,8 +1,8 @@
 """The one place that knows how jobs are written: records to documents and back, and raw BSON. The fields are in
 job_fields.py.
 
-Documents travel through a worker as bytes; only children decode them. What a foreign program inserted is checked here
-(`adopted_fields`), field by field, and becomes a full document or a reason why not.
+Documents travel through a worker as bytes; only children decode them. Every field of a foreign document is checked here
+(`adopted_fields`): it becomes a full document, or an error with the reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from recruiter.domain.duration import not_before
 from recruiter.domain.flow import FlowStep
 from recruiter.domain.job import EXECUTIONS_KEPT, NO_SIGNAL, ArchivedJob, Checkpoint, Execution, Job, JobId, expiry
 from recruiter.domain.lane import ISOLATED_AFTER_WORKER_DEATHS, Lane
-from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE, DEFAULT_GROUP
+from recruiter.domain.names import CANCELLED_LANE, DEFAULT_GROUP
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.progress import Progress
 from recruiter.errors import InvalidJob, JobTooLarge, UnreadableDocument, UnsupportedValue
@@ -48,14 +48,14 @@ from recruiter.store.job_fields import (
 Document = dict[str, Any]
 
 OPTIONS: CodecOptions[Document] = CodecOptions(
-    tz_aware=True,  # no tzinfo beside it: it would convert every date once more, for the same UTC
+    tz_aware=True,  # without tzinfo, which would convert every date again to the same UTC
     uuid_representation=UuidRepresentation.STANDARD,
     datetime_conversion=DatetimeConversion.DATETIME_AUTO,  # a date beyond year 9999 must not make a document unreadable
 )
 LENIENT: CodecOptions[Document] = OPTIONS.with_options(unicode_decode_error_handler="replace")
-"""For reading what must be read whatever is in it."""
+"""For documents that people must see, whatever they contain."""
 LARGEST_JOB = 15 * 1024 * 1024
-"""MongoDB takes 16 MiB; the rest is left for what will happen to the job."""
+"""MongoDB takes 16 MiB; the rest is for the outcome of the job."""
 
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(
     RawBSONDocument,
@@ -63,7 +63,7 @@ RAW: CodecOptions[RawBSONDocument] = CodecOptions(
     uuid_representation=UuidRepresentation.STANDARD,
     datetime_conversion=DatetimeConversion.DATETIME_AUTO,
 )
-"""For documents that are parsed one by one (reading.py): a cursor that decodes stops at the first that it cannot."""
+"""For documents that are parsed one by one (reading.py): a cursor that decodes stops at the first invalid document."""
 _LENGTH = struct.Struct("<i")
 _STAYS_BEHIND = frozenset(ONLY_WAITING)
 
@@ -86,11 +86,11 @@ def split_batch(batch: bytes) -> Iterator[bytes]:
 
 
 def id_of(raw: bytes) -> JobId:
-    """The `_id`, which MongoDB always keeps first, without decoding the rest: nothing in there can spoil it."""
+    """The `_id`, which MongoDB always stores first. The rest, which may be invalid, is not decoded."""
     kind = raw[4]
     if kind == 0x07:
         return ObjectId(raw[9:21])
-    if kind in (0x02, 0x05):  # text and binary say how long they are
+    if kind in (0x02, 0x05):  # text and binary begin with their length
         size = _LENGTH.unpack_from(raw, 9)[0] + (4 if kind == 0x02 else 5)
     else:
         size = {0x10: 4, 0x12: 8, 0x01: 8}.get(kind) or len(raw)
@@ -100,8 +100,8 @@ def id_of(raw: bytes) -> JobId:
 
 
 def this_document(raw: bytes, name: str = "_id") -> RawBSONDocument:
-    """The query that finds exactly this document by its `_id`, whatever that is; or those in which another field is
-    the same."""
+    """The query for exactly this document by its `_id`, of any type; or for documents whose field `name` has this
+    value."""
     _, element = next(_elements(raw))
     value = element[:1] + b"$eq\x00" + element[5:]
     inner = _LENGTH.pack(len(value) + 5) + value + b"\x00"
@@ -109,26 +109,19 @@ def this_document(raw: bytes, name: str = "_id") -> RawBSONDocument:
     return RawBSONDocument(_LENGTH.pack(len(outer) + 5) + outer + b"\x00", RAW)
 
 
-def key_of(raw: bytes) -> bytes:
-    """The `_id` as bytes, whatever it is."""
-    return next(_elements(raw))[1]
-
-
-def decode_leniently(raw: bytes) -> tuple[Document, dict[str, str]]:
-    """What can be read of a document, and what is wrong with the fields that cannot: these are given as mere bytes."""
+def decode_leniently(raw: bytes) -> Document:
+    """The readable fields of a document, and the others as bytes."""
     try:
-        return bson.decode(raw, LENIENT), {}
+        return bson.decode(raw, LENIENT)
     except _UNDECODABLE:
         pass
     document: Document = {}
-    wrong: dict[str, str] = {}
     for name, element in _elements(raw):
         try:
             document |= bson.decode(_LENGTH.pack(len(element) + 5) + element + b"\x00", LENIENT)
-        except _UNDECODABLE as error:
+        except _UNDECODABLE:
             document[name] = Binary(element[len(name.encode("utf-8", "surrogateescape")) + 2 :][:1000])
-            wrong[name] = str(error)
-    return document, wrong
+    return document
 
 
 _UNDECODABLE = (BSONError, RecursionError, ValueError, OverflowError, TypeError)
@@ -146,7 +139,7 @@ def _elements(raw: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _after(raw: bytes, at: int) -> int:
-    """Where the field ends that begins there."""
+    """The end of the field that begins there."""
     kind, value = raw[at], raw.index(b"\x00", at + 1) + 1
     if kind in _SIZES:
         return value + _SIZES[kind]
@@ -156,11 +149,9 @@ def _after(raw: bytes, at: int) -> int:
 
 
 def job_document(job: Job) -> Document:
-    """A waiting job as it is stored. What is empty or default is left out, except what the index needs."""
-    document: Document = {"_id": job.id}
-    if job.flow is not None:
-        document["flow"] = None  # the second field: it is looked for in each step that ends
-    document |= {
+    """The document of a waiting job. Default values are left out, except for fields of the index."""
+    document: Document = {
+        "_id": job.id,
         "task": job.task,
         "args": job.args,
         "group": job.group,
@@ -179,77 +170,26 @@ def job_document(job: Job) -> Document:
     return document
 
 
-_FLOW = b"\x03flow\x00"
-_BLOCKED = encode({"lane": BLOCKED_LANE})[4:-1]
-
-
-def flow_of(ended: bytes | Mapping[str, Any]) -> FlowStep | None:
-    """The place in its flow of a job that ends, from the document that is stored of it; None of a job that is no step.
-    It is asked for every job that ends: most are no steps, and are not decoded."""
+def flow_of(document: Mapping[str, Any]) -> FlowStep | None:
+    """The place of a job in its flow; None of a job that is no step."""
     try:
-        return flow_from({"flow": _flow_field(ended)})
+        return flow_from({"flow": document.get("flow")})
     except (UnreadableDocument, *_UNDECODABLE):
         return None  # somebody wrote it by hand
 
 
-def step_of(ended: bytes | Mapping[str, Any]) -> tuple[ObjectId, JobId] | None:
-    """Only its flow and its step. None also of a step that waited for the end of its flow: nothing waits for it."""
-    try:
-        flow = _flow_field(ended)
-    except _UNDECODABLE:
+def step_of(ended: Mapping[str, Any]) -> tuple[ObjectId, JobId] | None:
+    """The flow and the step that ended with a job. None also of a step that waited for the end of its flow: nothing
+    waits for it."""
+    flow = ended.get("flow")
+    if not isinstance(flow, Mapping) or not isinstance(flow.get("id"), ObjectId) or not is_job_id(flow.get("step")):
         return None
-    if not isinstance(flow, dict) or not isinstance(flow.get("id"), ObjectId) or not is_job_id(flow.get("step")):
-        return None
-    if flow.get("on") is not None:
-        return None
-    return flow["id"], flow["step"]
-
-
-def flow_id_of(step: bytes) -> bytes | None:
-    """The id of its flow, as bytes: it is asked for each of thousands that are fetched together."""
-    if step[21:27] == _FLOW and step[31:35] == b"\x07id\x00" and step[4] == 0x07:
-        return step[35:47]
-    place = step_of(step)
-    return None if place is None else place[0].binary
-
-
-def is_blocked(raw: bytes) -> bool:
-    """Whether a job is in the lane of steps that wait for others. It is asked for every job that is fetched."""
-    return _BLOCKED in raw and _place_of(raw, _BLOCKED) > 0
-
-
-def _place_of(raw: bytes, element: bytes) -> int:
-    """Where a field begins with these bytes; 0 if there is none."""
-    at = 4
-    while (found := raw.find(element, at)) > 0:
-        while at < found:
-            at = _after(raw, at)
-        if at == found:
-            return found
-    return 0  # what looked like it was a field of a field
-
-
-def _flow_field(document: bytes | Mapping[str, Any]) -> Any:
-    if not isinstance(document, bytes):
-        return document.get("flow")
-    found = document.find(_FLOW)
-    if found < 0:
-        return None
-    at = 4
-    while at < found:
-        at = _after(document, at)
-    if at != found:  # that was a field of a field
-        return next((decode(_alone(element))["flow"] for name, element in _elements(document) if name == "flow"), None)
-    return decode(_alone(document[at : _after(document, at)]))["flow"]
-
-
-def _alone(element: bytes) -> bytes:
-    return _LENGTH.pack(len(element) + 5) + element + b"\x00"
+    return (flow["id"], flow["step"]) if flow.get("on") is None else None
 
 
 def anew(ended: ArchivedJob, now: datetime, at: datetime) -> Job:
-    """The job that repeats one that has ended, under a new id. Of a step that did not succeed it is the same step, and
-    the leader decides when it may start; a step that succeeded is not repeated in its flow, but for itself."""
+    """The job that repeats an ended job, with a new id. A step that did not succeed is repeated as the same step, and
+    the leader decides when it may start. A step that succeeded is repeated outside of its flow."""
     kept = {field.name: getattr(ended, field.name) for field in fields(Job) if field.name not in _HISTORY}
     if ended.done:
         kept["flow"] = None
@@ -260,8 +200,8 @@ def anew(ended: ArchivedJob, now: datetime, at: datetime) -> Job:
 
 
 def _checkpoints(ended: ArchivedJob) -> tuple[Checkpoint, ...]:
-    """A job that did not succeed goes on where it was. If the last thing that it did was to wait for a signal that did
-    not come, it waits again."""
+    """A job that did not succeed continues after its last checkpoint. If that is a wait whose signal did not come, it
+    waits again."""
     kept = [] if ended.done else list(ended.checkpoints)
     while kept and kept[-1].problem == NO_SIGNAL:
         kept.pop()
@@ -272,14 +212,14 @@ _HISTORY = attributes(Use.HISTORY)
 
 
 def needs_document(needs: Needs) -> Document:
-    """The seeds' fields for what the seeds know, and one for the rest."""
+    """The fields of the seeds for processors and memory, and one field for other resources."""
     amounts = needs.amounts()
     document: Document = {name: amounts.pop(name) for name in ("proc", "mem") if name in amounts}
     return {**document, "resources": amounts} if amounts else document
 
 
 def lane_of(document: Mapping[str, Any], **changes: Any) -> str:
-    """The lane where a job belongs, by its other fields; whatever makes no sense in them asks for nothing."""
+    """The lane of a job, by its other fields; invalid needs count as none."""
     job = {**document, **changes}
     try:
         needs = needs_of(job)
@@ -290,58 +230,44 @@ def lane_of(document: Mapping[str, Any], **changes: Any) -> str:
 
 
 def worker_deaths_of(document: Mapping[str, Any]) -> int:
-    """How often the whole worker of a job has died; 0 where the document has no such number."""
+    """The number of worker deaths; 0 if the document has none."""
     deaths = document.get("worker_deaths")
     return deaths if isinstance(deaths, int) else 0
 
 
 def encode_job(job: Job) -> RawBSONDocument:
-    """The stored form, encoded once; refuses what is larger than a document may be."""
-    return RawBSONDocument(checked_size(job), RAW)
-
-
-def checked_size(job: Job) -> bytes:
+    """The encoded document. Raises UnsupportedValue, JobTooLarge."""
     raw = _encoded(job_document(job), job.task)
     _check_size(len(raw), job.task)
-    return raw
+    return RawBSONDocument(raw, RAW)
 
 
 class JobEncoder:
-    """Encodes jobs that are like this one but for their ids and arguments: what they share is encoded once."""
+    """Encodes jobs that differ only by their ids and arguments: the other fields are encoded once."""
 
     def __init__(self, job: Job) -> None:
         document = job_document(job)
         names = list(document)
-        args, moments = names.index("args"), names.index("created_at")
+        args = names.index("args")
 
         def elements(some: list[str]) -> bytes:
             return encode({name: document[name] for name in some})[4:-1]
 
         self._task = job.task
         self._before = elements(names[1:args]) + b"\x03args\x00"
-        self._options = elements(names[args + 1 : moments])
-        self._moments = elements(["created_at", "scheduled_at"])
-        self._after = elements(names[moments + 2 :]) + b"\x00"
-        shared = (_OBJECT_ID, self._before, self._options, self._moments, self._after)
-        self._size = _LENGTH.size + 12 + sum(map(len, shared))
+        self._after = elements(names[args + 1 :]) + b"\x00"
+        self._size = _LENGTH.size + len(_OBJECT_ID) + 12 + len(self._before) + len(self._after)
 
-    def encode(self, id: ObjectId, args: Mapping[str, Any], at: datetime | None = None) -> RawBSONDocument:
-        """Made and due at this moment, if one is given. Raises UnsupportedValue, JobTooLarge."""
+    def encode(self, id: ObjectId, args: Mapping[str, Any]) -> RawBSONDocument:
+        """Raises UnsupportedValue, JobTooLarge."""
         arguments = _encoded(args, self._task)
         size = self._size + len(arguments)
         _check_size(size, self._task)
-        moments = self._moments if at is None else _moments(at)
         head = (_LENGTH.pack(size), _OBJECT_ID, id.binary, self._before)
-        return RawBSONDocument(b"".join((*head, arguments, self._options, moments, self._after)), RAW)
+        return RawBSONDocument(b"".join((*head, arguments, self._after)), RAW)
 
 
 _OBJECT_ID = b"\x07_id\x00"
-_DATE = struct.Struct("<q")
-
-
-def _moments(at: datetime) -> bytes:
-    date = _DATE.pack(int(at.timestamp() * 1000))
-    return b"\x09created_at\x00" + date + b"\x09scheduled_at\x00" + date
 
 
 def _encoded(document: Mapping[str, Any], task: str) -> bytes:
@@ -367,13 +293,13 @@ def job_from(document: Mapping[str, Any]) -> Job:
 def archived_from(document: Mapping[str, Any]) -> ArchivedJob:
     """The parser of `archived`. Raises UnreadableDocument."""
     is_job = "original" not in document and document.keys() >= REQUIRED
-    # What was set aside, or kept of an outcome that could not be stored, may have less.
+    # The record of a foreign document, or of an outcome that could not be stored, has fewer fields.
     fields: Document = read_fields(document) if is_job else {"executions": executions_of(document)}
     moment, done = field.moment(document, "archived_at"), field.truth(document, "done")
     nothing: Document = {"id": field.job_id("_id", document["_id"]), "task": "", "args": {}}
     nothing |= {"created_at": moment, "scheduled_at": moment}
     if done:
-        fields["progress"] = 1.0  # also of those that never said anything
+        fields["progress"] = 1.0  # even if the job reported none
     return ArchivedJob(
         **{**nothing, **fields},
         done=done,
@@ -416,7 +342,7 @@ def execution_document(execution: Execution) -> Document:
 
 
 def remember(document: Document, execution: Execution) -> Document:
-    """The fields that an attempt leaves on its job. `executions` appears with the second attempt and holds them all."""
+    """The fields that an attempt writes. `executions` appears with the second attempt and holds all attempts."""
     latest = execution_document(execution)
     fields: Document = {"last_execution": latest, "attempts": (document.get("attempts") or 0) + 1}
     if execution.crashed:
@@ -431,29 +357,20 @@ _ONLY_BLOCKED = frozenset(("results", "held", "released"))
 
 
 def archived_document(document: Document, why: str, at: datetime, fields: Document) -> Document:
-    """The job as it goes into the archive. What is for planning only, and who held it, stays behind.
-
-    It ends with what is counted of it, always in this order: statistics.py reads that without decoding the rest.
-    """
+    """The document for the archive, without the fields of waiting jobs."""
     archived = {**document, **fields}
     for name in _STAYS_BEHIND.intersection(archived):
         del archived[name]
     flow = archived.get("flow")
     if isinstance(flow, dict) and not _ONLY_BLOCKED.isdisjoint(flow):  # the results are with the steps they are of
         archived["flow"] = {name: value for name, value in flow.items() if name not in _ONLY_BLOCKED}
-    task, group = archived.pop("task", None), archived.pop("group", None)
-    archived["archived_at"] = at
     archived |= _times(fields.get("last_execution"), document.get("scheduled_at"))
-    if task is not None:
-        archived["task"] = task
-    if group is not None:
-        archived["group"] = group
-    archived["done"], archived["why"] = why == "done", why
+    archived |= {"archived_at": at, "done": why == "done", "why": why}
     return archived
 
 
 def _times(execution: Document | None, scheduled_at: Any) -> Document:
-    """How long after its time the last attempt began, and how long it took, in seconds."""
+    """The latency and the duration of the last attempt, in seconds."""
     if execution is None:
         return {}
     started_at, ended_at = execution["started_at"], execution["ended_at"]
@@ -470,7 +387,7 @@ def new_id() -> ObjectId:
 
 
 def decode_foreign(raw: bytes) -> Document:
-    """A document that another program inserted, read as strictly as the child will. Raises InvalidJob."""
+    """Decodes a foreign document as strictly as a child. Raises InvalidJob."""
     if len(raw) > LARGEST_JOB:
         raise InvalidJob(f"has {len(raw):,} bytes; at most {LARGEST_JOB:,} can be run")
     try:
@@ -480,26 +397,25 @@ def decode_foreign(raw: bytes) -> Document:
 
 
 def as_value(raw: bytes) -> tuple[Any, ...]:
-    """Forms in which a foreign document can be kept inside another one, the most readable first."""
+    """Forms of a foreign document inside its archive record, the most readable first."""
     try:
         bson.decode(raw, LENIENT)
     except _UNDECODABLE:
-        return plain_value(raw), None  # or it could not be decoded later
+        return plain_value(raw), None
     if len(raw) > LARGEST_JOB:
         return plain_value(raw), None
     return RawBSONDocument(raw, RAW), plain_value(raw), None
 
 
 def plain_value(raw: bytes) -> Binary:
-    """A document as mere bytes, cut to what certainly fits."""
+    """The bytes of a document, cut to a size that certainly fits."""
     return Binary(raw[: LARGEST_JOB // 2])
 
 
 def adopted_fields(document: Document, now: datetime) -> Document:
     """The fields that make a plain `{task, args}` document from any program a full job.
 
-    Raises InvalidJob, or UnreadableDocument, with the reason when it cannot be one. Nothing it holds is believed: every
-    field is checked.
+    Raises InvalidJob or UnreadableDocument with the reason if it cannot be a job.
     """
     check_foreign(document)
     group = document.get("group", DEFAULT_GROUP)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from importlib import import_module
 from typing import Any, TypeAlias
 from weakref import WeakSet
@@ -25,17 +25,16 @@ from pymongo.errors import ConfigurationError, OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from recruiter.clock import SystemClock
-from recruiter.domain.job import JobId
-from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidTarget, NotAReplicaSet, ServerTooOld, StoreRefused, StoreUnreachable
 from recruiter.first_use import cached_property, installing
 from recruiter.store import ownership
 from recruiter.store.changes import Changes
-from recruiter.store.codec import LENIENT, OPTIONS, Document
+from recruiter.store.codec import OPTIONS, Document
 from recruiter.store.collections import (
     actions,
     archived,
     creations,
+    due_jobs,
     flows,
     leases,
     limits,
@@ -68,11 +67,8 @@ from recruiter.store.ownership import (
     schema_of,
     write_meta,
 )
-from recruiter.store.roster_fields import Hold
 from recruiter.store.schema import UNAUTHORIZED, Difference, Wanted, differences, prepare
-from recruiter.store.search.ended import EndedJobs
-from recruiter.store.search.running import RunningJobs
-from recruiter.store.search.waiting import WaitingJobs
+from recruiter.store.search.search import JobSearch
 from recruiter.store.server import LOOK_AROUND, WRITE, Server, missing_privileges
 from recruiter.store.sessions import DURABLE
 from recruiter.store.transactions import Transactions
@@ -194,87 +190,37 @@ class Store:
     def _schema(self) -> Wanted:
         return {self.name_of(name): (indexes, marked(validator)) for name, (indexes, validator) in _COLLECTIONS.items()}
 
-    @cached_property
-    def scheduled(self) -> scheduled.Scheduled:
-        return scheduled.Scheduled(self._collection(scheduled.NAME), self.name_of(flows.MARKERS))
-
-    @cached_property
-    def archived(self) -> archived.Archived:
-        return archived.Archived(self._collection(archived.NAME))
-
-    @cached_property
-    def roster(self) -> roster.Roster:
-        return roster.Roster(self._collection(roster.NAME))
-
-    @cached_property
-    def leases(self) -> leases.Leases:
-        return leases.Leases(self._collection(leases.NAME))
-
-    @cached_property
-    def schedulers(self) -> schedulers.Schedulers:
-        return schedulers.Schedulers(self._collection(schedulers.NAME))
-
-    @cached_property
-    def queues(self) -> queues.Queues:
-        return queues.Queues(self.scheduled, self._collection(statistics.NAME))
-
-    @cached_property
-    def limits(self) -> limits.Limits:
-        return limits.Limits(self._collection(limits.NAME))
-
-    @cached_property
-    def flows(self) -> flows.Flows:
-        return flows.Flows(self._collection(flows.NAME), self._collection(flows.MARKERS))
-
-    @cached_property
-    def flow_steps(self) -> FlowSteps:
-        return FlowSteps(self.scheduled, self.archived, self.roster)
-
-    @cached_property
-    def creations(self) -> creations.Creations:
-        return creations.Creations(self._collection(creations.NAME))
-
-    @cached_property
-    def unique_keys(self) -> unique_keys.UniqueKeys:
-        return unique_keys.UniqueKeys(self._collection(unique_keys.NAME))
-
-    @cached_property
-    def statistics(self) -> statistics.Statistics:
-        return statistics.Statistics(self._collection(statistics.NAME))
-
-    @cached_property
-    def processes(self) -> processes.Processes:
-        return processes.Processes(self._collection(processes.NAME))
-
-    @cached_property
-    def actions(self) -> actions.Actions:
-        return actions.Actions(self._collection(actions.NAME))
-
-    @cached_property
-    def changes(self) -> Changes:
-        return Changes(self.scheduled.collection, self.roster)
+    scheduled = cached_property(lambda self: scheduled.Scheduled(self._collection(scheduled.NAME)))
+    due_jobs = cached_property(
+        lambda self: due_jobs.DueJobs(self._collection(scheduled.NAME), self.name_of(flows.MARKERS))
+    )
+    archived = cached_property(lambda self: archived.Archived(self._collection(archived.NAME)))
+    roster = cached_property(lambda self: roster.Roster(self._collection(roster.NAME)))
+    leases = cached_property(lambda self: leases.Leases(self._collection(leases.NAME)))
+    schedulers = cached_property(lambda self: schedulers.Schedulers(self._collection(schedulers.NAME)))
+    queues = cached_property(lambda self: queues.Queues(self.due_jobs, self._collection(statistics.NAME)))
+    limits = cached_property(lambda self: limits.Limits(self._collection(limits.NAME)))
+    flows = cached_property(
+        lambda self: flows.FlowCollection(self._collection(flows.NAME), self._collection(flows.MARKERS))
+    )
+    flow_steps = cached_property(lambda self: FlowSteps(self.scheduled, self.archived, self.roster))
+    creations = cached_property(lambda self: creations.Creations(self._collection(creations.NAME)))
+    unique_keys = cached_property(lambda self: unique_keys.UniqueKeys(self._collection(unique_keys.NAME)))
+    statistics = cached_property(lambda self: statistics.Statistics(self._collection(statistics.NAME)))
+    processes = cached_property(lambda self: processes.Processes(self._collection(processes.NAME)))
+    actions = cached_property(lambda self: actions.Actions(self._collection(actions.NAME)))
+    changes = cached_property(lambda self: Changes(self.scheduled.collection, self.roster))
+    search = cached_property(
+        lambda self: JobSearch(self._collection(scheduled.NAME), self._collection(archived.NAME), self.roster)
+    )
 
     @property
     def server(self) -> Server:
         return Server(self.client, self.database, self._collection(leases.NAME))
 
     @cached_property
-    def waiting_jobs(self) -> WaitingJobs:
-        return WaitingJobs(self._collection(scheduled.NAME).with_options(codec_options=LENIENT))
-
-    @cached_property
-    def ended_jobs(self) -> EndedJobs:
-        return EndedJobs(self._collection(archived.NAME).with_options(codec_options=LENIENT))
-
-    def running_jobs(
-        self, holds: Mapping[JobId, Hold], filter: JobFilter, now: datetime, also: Sequence[Document] = ()
-    ) -> RunningJobs:
-        collection = self._collection(scheduled.NAME).with_options(codec_options=LENIENT)
-        return RunningJobs(collection, holds, filter, now, also)
-
-    @cached_property
     def transactions(self) -> Transactions:
-        collections = (self.scheduled, self.archived, self.roster, self.leases, self.creations, self.schedulers)
+        collections = (self.scheduled, self.archived, self.roster, self.leases, self.schedulers)
         return Transactions(self.client, *collections, self.statistics, self.flows)
 
     def check(self) -> ServerFacts:

@@ -28,6 +28,7 @@ from pymongo.errors import (
     ConfigurationError,
     ConnectionFailure,
     CursorNotFound,
+    DuplicateKeyError,
     ExecutionTimeout,
     NetworkTimeout,
     NotPrimaryError,
@@ -241,6 +242,16 @@ def trace_of(error: BaseException) -> str:
     earlier = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     before = "" if earlier is None else f"{trace_of(earlier)}\n\nThis led to:\n\n"
     return f"{before}{''.join(traceback.format_tb(error.__traceback__))}{text_of(error)}"
+
+
+DUPLICATE_KEY = 11000
+
+
+def is_duplicate(error: BaseException | None) -> bool:
+    """Whether a document has a key that another one has."""
+    if isinstance(error, BulkWriteError):
+        return any(failure["code"] == DUPLICATE_KEY for failure in (error.details or {}).get("writeErrors", ()))
+    return isinstance(error, DuplicateKeyError)
 
 
 @contextmanager

@@ -1,25 +1,27 @@
 """The steps of flows: jobs that wait in `scheduled`, and jobs that have ended in `archived`, by their flow.
 
-A step is named by its first job. It is pending while one of its jobs is in `scheduled`; else it has succeeded if one of
-them has, and failed if none has.
+A step is named by its first job. It is pending while a job of it is in `scheduled`; else it has succeeded if any of its
+jobs has, and failed otherwise.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from bson import ObjectId
 from pymongo import DESCENDING, UpdateMany
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
+from pymongo.cursor import Cursor
 
 from recruiter.domain.flow import FlowStep, StepState
 from recruiter.domain.job import Cancellation, Happened, JobId
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE
 from recruiter.domain.state import Why
+from recruiter.store.batches import in_batches
 from recruiter.store.codec import LENIENT, RAW, Document, decode_leniently, flow_of
 from recruiter.store.collections import archived, scheduled
 from recruiter.store.collections.archived import Archived
@@ -30,99 +32,42 @@ from recruiter.store.errors import store_call
 from recruiter.store.fields import is_job_id
 from recruiter.store.job_fields import appended, history_entry
 
-_AT_ONCE = 1000
-"""Steps that are asked for in one query."""
-MOST_CANDIDATES = 100_000
-"""Steps that are looked at in one pass: many more would not fit into an answer."""
-TAIL = 20
-"""Of a step that waits for very many, the last of them are looked at first: they were added last, and mostly run last.
-As long as one of them is pending, the others need not be read."""
+_MAX_STEPS_PER_QUERY = 1000
+MAX_STEPS_PER_TRANSACTION = 500
+LAST_AFTER = 20
+"""Number of dependencies that are read of a step that may wait for very many."""
 _FAILED_FOR_OTHERS: Document = {"done": False, "why": Why.DEPENDENCY_FAILED.value, "recovered_as": None}
-_ENDED: Document = {"done": {"$in": [True, False]}}
+_NOT_SUCCEEDED: Document = {"done": False, "recovered_as": None}
 
 
-_OF_FLOW = ("id", "on", "after", "any", "takes", "delay", "released")
-_OF_JOB = (
-    *("task", "group", "key", "worker_deaths", "proc", "mem", "resources", "scheduled_at", "postponed", "expires_in"),
-    "priority",
-)
-"""What says where and when a step runs that is released."""
-_IN_COMMON = [*(f"$flow.{name}" for name in (*_OF_FLOW, "held")), *(f"${name}" for name in _OF_JOB)]
-"""An array takes MongoDB less time than a document."""
+class ReleasedSteps(NamedTuple):
+    """Steps that may start, by the ids of their jobs, and the fields that all of them get."""
 
-
-def _alike() -> Document:
-    """Steps that have all this in common share one decision. Those that wait for very many are looked at one by one."""
-    return {
-        "_id": {"$cond": [{"$isArray": ["$flow.many"]}, None, _IN_COMMON]},
-        "ids": {"$push": "$_id"},
-        # Of most steps it is the id of their job, which need not be sent twice.
-        "steps": {"$push": {"$cond": [{"$eq": ["$flow.step", "$_id"]}, None, {"$ifNull": ["$flow.step", False]}]}},
-        "size": {"$max": {"$bsonSize": "$$ROOT"}},
-    }
-
-
-def _last() -> Document:
-    """What is read of a step that waits for very many."""
-    return {
-        **dict.fromkeys((*_OF_JOB, *(f"flow.{name}" for name in ("step", *_OF_FLOW))), 1),
-        "flow.many": {"$slice": -TAIL},
-        "flow.takes": {"$slice": 1},
-        "size": {"$bsonSize": "$$ROOT"},
-    }
-
-
-class Free(NamedTuple):
-    """Steps that may start, their new fields, and what they must still be like."""
-
-    ids: tuple[JobId, ...]
+    ids: list[JobId]
     fields: Document
-    where: Document
+
+
+class Dependent(NamedTuple):
+    """A step that waits for others, or that was archived because a dependency failed."""
+
+    id: JobId
+    """Of its job."""
+    is_archived: bool
+    last_after: tuple[JobId, ...]
+    """The last of the steps that it waits for."""
+    size: int
+    """Bytes of its job."""
 
 
 class StepCounts(NamedTuple):
-    """How many steps of a flow are where, at one moment."""
+    """The numbers of steps of a flow by their state, from one snapshot."""
 
     waiting: Counter[str]
-    """By lane; without those that run."""
+    """By lane; without running steps."""
     running: int
-    """How many are held by workers."""
+    """Steps that workers hold."""
     ended: Counter[str]
     """By the reason why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """Steps that may have to be released, archived, or brought back. They wait for the same, and differ in nothing
-    that decides where and when they run: thousands of parts of a fan-out are a few of these."""
-
-    ids: tuple[JobId, ...]
-    """Of their jobs."""
-    steps: tuple[JobId, ...]
-    place: FlowStep
-    """Of one of them."""
-    job: Document
-    """What says where and when they run."""
-    size: int
-    """Bytes of the largest."""
-    ended: bool = False
-    """They are in the archive, because a dependency failed."""
-    whole: bool = True
-    """Whether `place.after` is all that they wait for, or only the last of it."""
-    released: bool = False
-    """They had been released when their flow was paused: their time is theirs, and no delay begins again."""
-
-    def without(self, ids: Set[JobId]) -> Candidates | None:
-        """All but these; None if none is left."""
-        if not ids or ids.isdisjoint(self.ids):
-            return self
-        left = [(id, step) for id, step in zip(self.ids, self.steps, strict=True) if id not in ids]
-        return replace(self, ids=tuple(id for id, _ in left), steps=tuple(step for _, step in left)) if left else None
-
-    def split(self, at: int) -> tuple[Candidates, Candidates]:
-        """So many of them, and the rest."""
-        first = replace(self, ids=self.ids[:at], steps=self.steps[:at])
-        return first, replace(self, ids=self.ids[at:], steps=self.steps[at:])
 
 
 class FlowSteps:
@@ -133,64 +78,47 @@ class FlowSteps:
 
     # -- for the leader ------------------------------------------------------------------------------------------
 
-    def candidates(self, marker: Marker) -> Iterator[list[Candidates]]:
-        """The steps that a marker is about, part by part: blocked ones, and those that were archived because a
-        dependency failed; each with at most the last of what it waits for."""
-        for query, waiting, of_ended in _queries(marker):
-            for ended, collection, where in self._places:
-                these, index = {**query, **where}, of_ended if ended else waiting
-                found, count = self._look(collection, these, index, ended=ended)
-                yield found
-                ids = self._ids(collection, these, index) if count == MOST_CANDIDATES else ()
-                at_once = min(_AT_ONCE, MOST_CANDIDATES)
-                for start in range(0, len(ids), at_once):
-                    some = {"_id": {"$in": ids[start : start + at_once]}, **where}
-                    yield self._look(collection, some, "_id_", ended=ended)[0]
+    def dependents(self, marker: Marker) -> Iterator[list[Dependent]]:
+        """The steps that a marker is about, in batches for one transaction each: blocked steps, and steps that were
+        archived because a dependency failed."""
+        fields: Document = {
+            "flow.step": 1,
+            "flow.after": {"$slice": -LAST_AFTER},
+            "flow.many": {"$slice": -LAST_AFTER},
+            "size": {"$bsonSize": "$$ROOT"},
+        }
+        for query, waiting_index, archived_index in _queries(marker):
+            for is_archived, collection, where in self._places:
+                raw: Collection[Any] = collection.with_options(codec_options=RAW)
+                index = archived_index if is_archived else waiting_index
+                cursor = raw.find({**query, **where}, fields, hint=index)
+                while found := self._next_dependents(cursor, is_archived):
+                    yield from in_batches(found, lambda dependent: dependent.size, MAX_STEPS_PER_TRANSACTION)
 
     @store_call
-    def _ids(self, collection: Collection[Document], query: Document, index: str) -> list[JobId]:
-        return [document["_id"] for document in collection.find(query, {"_id": 1}, hint=index)]
-
-    @store_call
-    def _look(
-        self, collection: Collection[Document], query: Document, index: str, *, ended: bool
-    ) -> tuple[list[Candidates], int]:
-        """One pass over them, but not too many: those that are alike are put together by the server. Also how many
-        there were."""
-        raw: Collection[Any] = collection.with_options(codec_options=RAW)
-        pipeline: list[Document] = [{"$match": query}, {"$limit": MOST_CANDIDATES}, {"$group": _alike()}]
-        looked: list[Candidates | None] = []
-        of_many: list[JobId] = []
-        count = 0
-        for document in raw.aggregate(pipeline, hint=index):
-            row = decode_leniently(bytes(document.raw))[0]
-            count += len(row["ids"])
-            if row["_id"] is None:
-                of_many = row["ids"]
-                continue
-            of_all = dict(zip((*_OF_FLOW, "held", *_OF_JOB), row["_id"], strict=True))
-            flow = {name: of_all[name] for name in _OF_FLOW if of_all[name] is not None}
-            steps = [id if step is None else step for id, step in zip(row["ids"], row["steps"], strict=True)]
-            looked.append(_candidates(row["ids"], steps, flow, of_all, row["size"], ended=ended, whole=True))
-        for document in raw.find({**query, "_id": {"$in": of_many}}, _last(), hint="_id_") if of_many else ():
-            row = decode_leniently(bytes(document.raw))[0]
-            steps = [row["flow"].get("step")]
-            looked.append(_candidates([row["_id"]], steps, row["flow"], row, row["size"], ended=ended, whole=False))
-        return [each for each in looked if each is not None], count
+    def _next_dependents(self, cursor: Cursor[Any], is_archived: bool) -> list[Dependent]:
+        found: list[Dependent] = []
+        for document in islice(cursor, MAX_STEPS_PER_TRANSACTION):
+            row = decode_leniently(bytes(document.raw))
+            flow = row["flow"]
+            after = flow.get("many", flow.get("after"))
+            last = tuple(filter(is_job_id, after)) if isinstance(after, list) else ()
+            found.append(Dependent(row["_id"], is_archived, last, row["size"]))
+        return found
 
     @property
     def _places(self) -> tuple[tuple[bool, Collection[Document], Document], ...]:
         return (False, self._scheduled, {"lane": BLOCKED_LANE}), (True, self._archived, _FAILED_FOR_OTHERS)
 
     @store_call
-    def whole(
-        self, candidates: Iterable[Candidates], session: ClientSession | None = None
+    def read(
+        self, dependents: Iterable[Dependent], session: ClientSession | None = None
     ) -> dict[JobId, tuple[FlowStep, Document]]:
-        """All that is stored of them now, by the ids of the jobs; those that are no longer candidates are left out."""
+        """Their places and documents, by the ids of the jobs; steps that are no longer dependents are left out."""
         found: dict[JobId, tuple[FlowStep, Document]] = {}
-        some = list(candidates)
-        for ended, collection, where in self._places:
-            ids = [id for each in some if each.ended == ended for id in each.ids]
+        wanted = list(dependents)
+        for is_archived, collection, where in self._places:
+            ids = [dependent.id for dependent in wanted if dependent.is_archived == is_archived]
             if ids:
                 for document in collection.find({"_id": {"$in": ids}, **where}, session=session):
                     place = flow_of(document)
@@ -202,15 +130,14 @@ class FlowSteps:
     def states(
         self, flow: ObjectId, steps: Iterable[JobId], session: ClientSession | None = None
     ) -> dict[JobId, StepState]:
-        """The states of these steps; those that are gone are left out."""
+        """The states of these steps; steps that no longer exist are left out."""
         wanted = list(dict.fromkeys(steps))
-        # First those that wait: a step that ends between the two reads is found in one of them.
-        states = dict.fromkeys(self.pending_among(flow, wanted, session), StepState.PENDING)
-        rest = [step for step in wanted if step not in states]
+        # Waiting steps first: a step that ends between the two reads is found by the second.
+        states = dict.fromkeys(self.pending(flow, wanted, session), StepState.PENDING)
         fields = {"_id": 0, "flow.step": 1, "done": 1}
-        for some in _in_parts(rest):
-            query = {"flow.id": flow, **_ENDED, "flow.step": {"$in": some}}
-            batch: Document = {"hint": archived.BY_FLOW, "batch_size": _AT_ONCE + 1, "session": session}
+        for some in _in_parts(step for step in wanted if step not in states):
+            query = {"flow.id": flow, "done": {"$in": [True, False]}, "flow.step": {"$in": some}}
+            batch: Document = {"hint": archived.BY_FLOW, "batch_size": _MAX_STEPS_PER_QUERY + 1, "session": session}
             for ended in self._archived.find(query, fields, **batch):
                 step = ended["flow"]["step"]
                 if ended["done"] or states.get(step) is not StepState.SUCCEEDED:
@@ -218,69 +145,30 @@ class FlowSteps:
         return states
 
     @store_call
-    def place_after_success(self, each: Candidates, session: ClientSession) -> FlowStep | None:
-        """The place of a step that waits for very many, if all of these have succeeded. The server counts them, from
-        the index alone, so that ten thousand need not be read. A step succeeds once: after that it is not recovered."""
-        step = self._scheduled.find_one({"_id": each.ids[0], "lane": BLOCKED_LANE}, {"flow": 1}, session=session)
-        flow = {} if step is None else step["flow"]
-        after, takes = flow.get("many"), flow.get("takes", [])
-        if not isinstance(after, list) or not isinstance(takes, list):
-            return None
-        query = {"flow.id": each.place.flow, "flow.step": {"$in": after}, "done": True}
-        if self._archived.count_documents(query, hint=archived.BY_FLOW, session=session) < len(after):
-            return None
-        return replace(each.place, after=tuple(after), takes=tuple(takes))
-
-    def _waits_for_one_of(self, each: Candidates, steps: Sequence[JobId]) -> bool:
-        """Whether a step waits for one of these. It may be among them itself, and does not wait for itself."""
-        others = [step for step in steps if step not in each.steps]
-        query = {"_id": each.ids[0], "flow.many": {"$in": others}}
-        return bool(others) and self._scheduled.find_one(query, {"_id": 1}, hint="_id_") is not None
-
-    @store_call
-    def is_pending_before(self, each: Candidates) -> bool:
-        """Whether a step is pending that a step waits for which waits for very many."""
-        left = self._pending({"flow.id": each.place.flow}, None, limit=_AT_ONCE)
-        if len(left) < _AT_ONCE:
-            return self._waits_for_one_of(each, left)
-        whole = self.whole([each]).values()
-        return any(self.pending_among(each.place.flow, place.after) for place, _ in whole)
-
-    @store_call
-    def failed_before(self, each: Candidates) -> bool:
-        """Whether a step has failed that must not, of those that a step waits for which waits for very many."""
-        query = {"flow.id": each.place.flow, "done": False, "recovered_as": None}
-        found = self._archived.find(query, {"_id": 0, "flow.step": 1}, hint=archived.BY_FLOW, limit=_AT_ONCE)
-        failed = [step for document in found if (step := document["flow"]["step"]) not in each.place.any]
-        return self._waits_for_one_of(each, failed)
-
-    @store_call
-    def pending_among(self, flow: ObjectId, steps: Sequence[JobId], session: ClientSession | None = None) -> set[JobId]:
-        """Those of these steps that have not ended."""
-        if len(steps) > TAIL:  # mostly because the others have ended: all that is left may be less than these
-            left = self._pending({"flow.id": flow}, session, limit=len(steps))
-            if len(left) < len(steps):
-                return set(left).intersection(steps)
+    def pending(self, flow: ObjectId, steps: Iterable[JobId], session: ClientSession | None = None) -> set[JobId]:
+        """The steps among these that wait or run."""
         found: set[JobId] = set()
+        fields: Document = {"_id": 0, "flow.step": 1}
         for some in _in_parts(steps):
-            found.update(self._pending({"flow.id": flow, "flow.step": {"$in": some}}, session))
+            query = {"flow.id": flow, "flow.step": {"$in": some}}
+            batch: Document = {"hint": scheduled.BY_FLOW, "batch_size": _MAX_STEPS_PER_QUERY + 1, "session": session}
+            found.update(document["flow"]["step"] for document in self._scheduled.find(query, fields, **batch))
         return found
 
-    def _pending(self, query: Document, session: ClientSession | None, limit: int = 0) -> list[JobId]:
-        fields: Document = {"_id": 0, "flow.step": 1}
-        found = self._scheduled.find(
-            query, fields, limit=limit, hint=scheduled.BY_FLOW, batch_size=_AT_ONCE + 1, session=session
-        )
-        return [document["flow"]["step"] for document in found]
+    @store_call
+    def has_failed(self, flow: ObjectId) -> bool:
+        """Whether a step of the flow has ended without success, and was not recovered."""
+        query = {"flow.id": flow, **_NOT_SUCCEEDED}
+        return self._archived.find_one(query, {"_id": 1}, hint=archived.BY_FLOW) is not None
 
     @store_call
     def with_waiting_steps(self, flows: Iterable[ObjectId]) -> set[ObjectId]:
-        """Those of these flows of which a step waits or runs."""
+        """The flows among these that have a waiting or running step."""
         return set(self._scheduled.distinct("flow.id", {"flow.id": {"$in": list(flows)}}))
 
     @store_call
     def goes_on(self, flow: ObjectId, session: ClientSession | None = None, *, all: bool = False) -> bool:
-        """Whether one of its steps waits or runs; with `all`, also one that waited for the end of the flow."""
+        """Whether a step of it waits or runs; with `all`, including steps that waited for the end of the flow."""
         query: Document = {"flow.id": flow, **({} if all else {"flow.on": None})}
         newest = [("flow.id", DESCENDING), ("flow.step", DESCENDING)]
         return (
@@ -289,13 +177,13 @@ class FlowSteps:
         )
 
     def count_failed(self, flow: ObjectId, session: ClientSession) -> int:
-        """How many of its steps have ended and not succeeded. Inside a transaction, when all have ended."""
-        query = {"flow.id": flow, "flow.on": None, "done": False, "recovered_as": None}
+        """The number of its steps that have ended without success. Inside a transaction, when all have ended."""
+        query = {"flow.id": flow, "flow.on": None, **_NOT_SUCCEEDED}
         return self._archived.count_documents(query, hint=archived.BY_FLOW, session=session)
 
     @store_call
     def results(self, flow: ObjectId, steps: Sequence[JobId], session: ClientSession | None = None) -> list[Document]:
-        """What these steps have returned, as it is stored."""
+        """The stored results of these steps."""
         found: list[Document] = []
         for some in _in_parts(steps):
             query = {"flow.id": flow, "flow.step": {"$in": some}, "done": True}
@@ -308,29 +196,28 @@ class FlowSteps:
     def last_jobs(
         self, flow: ObjectId, steps: Sequence[JobId], session: ClientSession | None = None
     ) -> dict[JobId, Document]:
-        """Of each of these steps the job that waits or runs, or else the last one that ended: its id and task, and when
-        it has ended, `done`. Those that are gone are left out."""
+        """The waiting or running job of each of these steps, or else the last job that ended: its id and task, and
+        `done` if it has ended. Steps that no longer exist are left out."""
         last: dict[JobId, Document] = {}
         fields = {"flow.step": 1, "task": 1, "done": 1}
         for some in _in_parts(steps):
             query = {"flow.id": flow, "flow.step": {"$in": some}}
             ended = {**query, "$or": [{"done": True}, {"recovered_as": None}]}
-            # First those that wait: a job that ends between the two reads is found in one of them.
+            # Waiting jobs first: a job that ends between the two reads is found by the second.
             waiting = list(self._scheduled.find(query, fields, hint=scheduled.BY_FLOW, session=session))
             found = [*self._archived.find(ended, fields, hint=archived.BY_FLOW, session=session), *waiting]
             last |= {document["flow"]["step"]: document for document in found}
         return last
 
     @store_call
-    def release(self, released: Sequence[Free], holds: int, session: ClientSession | None = None) -> int:
-        """Gives these blocked steps their new fields: one write for all that get the same; returns how many there were.
-        Those that have been held since then, because their flow was paused, are left as they are (`holds` is how often
-        it had been paused)."""
-        here = {"lane": BLOCKED_LANE, "flow.held": {"$not": {"$gt": holds}}}
+    def release(self, released: Sequence[ReleasedSteps], session: ClientSession | None = None) -> int:
+        """Gives these blocked steps their new fields; returns how many there were. Outside of the transaction that
+        decided it, steps that were held since are left unchanged."""
+        blocked: Document = {"lane": BLOCKED_LANE} if session else {"lane": BLOCKED_LANE, "flow.held": None}
         # With the hint the server need not choose an index again for each of them.
         writes = [
-            UpdateMany({"_id": {"$in": list(each.ids)}, **here, **each.where}, {"$set": each.fields}, hint="_id_")
-            for each in released
+            UpdateMany({"_id": {"$in": steps.ids}, **blocked}, {"$set": steps.fields}, hint="_id_")
+            for steps in released
         ]
         return self._scheduled.bulk_write(writes, ordered=False, session=session).matched_count if writes else 0
 
@@ -395,7 +282,7 @@ class FlowSteps:
 
     @store_call
     def known(self, flow: ObjectId, steps: Sequence[JobId]) -> set[JobId]:
-        """Those of these that are steps of the flow."""
+        """The steps of the flow among these."""
         return set(self.states(flow, steps))
 
     @store_call
@@ -407,7 +294,7 @@ class FlowSteps:
 
     @store_call
     def counts(self, flows: Sequence[ObjectId]) -> dict[ObjectId, StepCounts]:
-        """How many steps of each of these flows wait, run and have ended; recovered ones count once.
+        """The numbers of steps of each of these flows that wait, run and have ended; recovered steps count once.
 
         All is read from one snapshot: otherwise a step that ends between two reads would be counted twice. The snapshot
         has every write that was acknowledged before this call, because all writes wait for a majority."""
@@ -436,18 +323,6 @@ class FlowSteps:
         return self._archived.delete_many({"_id": {"$in": ids}}).deleted_count if ids else 0
 
 
-def _candidates(
-    ids: Sequence[JobId], steps: Sequence[Any], flow: Document, job: Document, size: int, *, ended: bool, whole: bool
-) -> Candidates | None:
-    """The parser; None when somebody has spoiled them by hand."""
-    named = [(id, step) for id, step in zip(ids, steps, strict=True) if is_job_id(id) and is_job_id(step)]
-    place = flow_of({"flow": {**flow, "step": named[0][1]}}) if named else None
-    if place is None:
-        return None
-    known_ids, known_steps = zip(*named, strict=True)
-    return Candidates(known_ids, known_steps, place, job, size, ended, whole, flow.get("released") is True)
-
-
 def _to_cancel(flow: ObjectId) -> Document:
     return {"flow.id": flow, "flow.on": None, "lane": {"$gt": "", "$ne": CANCELLED_LANE}}
 
@@ -461,13 +336,13 @@ def _count_by(
 
 
 def _queries(marker: Marker) -> Iterator[tuple[Document, str, str]]:
-    """Each with the indexes for jobs that wait, and for those that have ended."""
+    """Each with the indexes for waiting jobs and for ended jobs."""
     of_flow = {"flow.id": marker.flow}
     if marker.all:
         yield of_flow, scheduled.BY_FLOW, archived.BY_FLOW
         return
     for some in _in_parts(marker.ended):
-        # Those that wait for very many are found by their flow, and then by what they wait for.
+        # Steps with very many dependencies are found by their flow, and then by these dependencies.
         among: Document = {"$or": [{"flow.many": None}, {"flow.many": {"$in": some}}]}
         query = {**of_flow, "flow.after": {"$in": [*some, marker.flow]}, **among}
         yield query, scheduled.BY_DEPENDENCY, archived.BY_DEPENDENCY
@@ -478,5 +353,5 @@ def _queries(marker: Marker) -> Iterator[tuple[Document, str, str]]:
 def _in_parts(steps: Iterable[JobId]) -> Iterator[list[JobId]]:
     """As many as are asked for in one query."""
     some = list(steps)
-    for start in range(0, len(some), _AT_ONCE):
-        yield some[start : start + _AT_ONCE]
+    for start in range(0, len(some), _MAX_STEPS_PER_QUERY):
+        yield some[start : start + _MAX_STEPS_PER_QUERY]

@@ -1,7 +1,7 @@
-"""Jobs that are made in a session: in the caller's own transaction, on the caller's own client, or in one of ours.
+"""Writes jobs in a session: in the caller's transaction, on the caller's client, or in a transaction of Recruiter.
 
 The client may be pymongo's MongoClient or its AsyncMongoClient. There is one implementation for both: a method yields
-the calls it wants made, and gets the answers back. `perform` makes the calls; `aperform` makes and awaits them.
+calls to the driver and receives the answers. `perform` makes the calls; `aperform` makes and awaits them.
 
 A session writes where its client is connected. If that is another deployment than the recruiter's, the job would be
 stored where no worker looks, so this is refused. Two clients are on the same deployment if they reach the same primary:
@@ -14,10 +14,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from bson import ObjectId
-from pymongo import ReadPreference, WriteConcern
+from bson.raw_bson import RawBSONDocument
+from pymongo import ReadPreference, UpdateOne, WriteConcern
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.client_session import ClientSession
 from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure, PyMongoError
@@ -30,33 +32,23 @@ from recruiter.domain.names import CANCELLED_LANE, id_told
 from recruiter.domain.uniqueness import Existing, KnownJob, Make, Replace, UniqueKind, Uniqueness, decide
 from recruiter.errors import (
     FlowNotFound,
-    InvalidFlow,
     InvalidJob,
     InvalidSession,
     JobExists,
-    JobNotFound,
     RecruiterError,
     StoreError,
 )
-from recruiter.first_use import ImportedOnUse
 from recruiter.interruption import shielded
-from recruiter.store.codec import LARGEST_JOB, OPTIONS, Document, encode_job
-from recruiter.store.collections import creations
-from recruiter.store.errors import store_call, translate
+from recruiter.store.codec import LARGEST_JOB, OPTIONS, Document, decode, encode_job, flow_of, id_of
+from recruiter.store.collections import archived, creations, flows, roster, scheduled, unique_keys
+from recruiter.store.errors import DUPLICATE_KEY, is_duplicate, translate
 from recruiter.store.fields import is_job_id, moment_or_none
 from recruiter.store.job_fields import begun_at
 from recruiter.store.payload import Owner, owner_of
-from recruiter.store.sessions import DURABLE, run_transaction
+from recruiter.store.sessions import DURABLE
 
 if TYPE_CHECKING:
-    from recruiter.store.collections import archived, flows, roster, scheduled, unique_keys
     from recruiter.store.database import Store
-else:  # with the first job
-    archived = ImportedOnUse("recruiter.store.collections.archived")
-    flows = ImportedOnUse("recruiter.store.collections.flows")
-    roster = ImportedOnUse("recruiter.store.collections.roster")
-    scheduled = ImportedOnUse("recruiter.store.collections.scheduled")
-    unique_keys = ImportedOnUse("recruiter.store.collections.unique_keys")
 
 T = TypeVar("T")
 
@@ -64,10 +56,12 @@ Session: TypeAlias = ClientSession | AsyncClientSession
 """A session of `MongoClient` or of `AsyncMongoClient`."""
 Steps: TypeAlias = Generator[Callable[[], Any], Any, T]
 
+Produced: TypeAlias = tuple[JobId, bool] | RecruiterError
+"""The id of the job that exists now, and whether it is new; or the reason why it cannot be stored."""
+
 _TRANSIENT = "TransientTransactionError"
 _TRIES = 20
-"""How often producers of the same key may meet in one call."""
-_DUPLICATE = 11000
+"""The number of times that one call may conflict with producers of the same key."""
 _SNAPSHOT_UNAVAILABLE = 246
 _TOO_NEW = (
     "Recruiter's collections were created after this transaction began, so it cannot use them. Run the transaction "
@@ -91,7 +85,7 @@ class UniqueJob:
     key: str
     wanted: Uniqueness
     sealed: Callable[[Owner], Any]
-    """Its arguments, as they are stored in a job of another id."""
+    """Its arguments, sealed for a job with another id."""
 
 
 class Ours:
@@ -109,7 +103,7 @@ def is_session(value: object) -> bool:
 
 
 def is_async(session: object) -> bool:
-    """Whether it is a session of an AsyncMongoClient. Raises InvalidSession for what is no session at all."""
+    """Whether it is a session of an AsyncMongoClient. Raises InvalidSession for any other value."""
     if session is not None and not is_session(session):
         raise InvalidSession(f"session is a {type(session).__name__}; it must come from client.start_session()")
     return isinstance(session, AsyncClientSession)
@@ -126,23 +120,21 @@ def perform(store: Store, session: Session, write: Callable[[InSession], Steps[T
     return drive(_guarded(store, session, write), call)
 
 
-@store_call
 def in_own_transaction(store: Store, write: Callable[[InSession], Steps[T]]) -> T:
-    """The same in a transaction of our own, which is run again if it must be."""
-    with store.client.start_session() as session:
-        return run_transaction(session, lambda session: drive(write(InSession(store, session, own=True)), call))
-
-
-@store_call
-def enqueue_unique(store: Store, jobs: Sequence[UniqueJob]) -> list[tuple[JobId, bool] | RecruiterError]:
-    """Unique jobs in a transaction of our own. One that meets another producer's with the same key decides again."""
+    """Makes the calls in a new transaction. It is repeated if another producer stores the same id or key at the same
+    time: then it sees the other job."""
     for tries in range(_TRIES, 0, -1):
         try:
-            return in_own_transaction(store, lambda here: here.enqueue_unique(jobs))
+            return store.transactions.by_hand(lambda session: in_transaction(store, session, write))
         except StoreError as error:
-            if tries == 1 or not isinstance(error.__cause__, DuplicateKeyError):
+            if tries == 1 or not is_duplicate(error.__cause__):
                 raise
     raise AssertionError("unreachable")
+
+
+def in_transaction(store: Store, session: ClientSession, write: Callable[[InSession], Steps[T]]) -> T:
+    """Makes the calls in a transaction of Recruiter that has begun."""
+    return drive(write(InSession(store, session, own=True)), call)
 
 
 async def aperform(store: Store, session: Session, write: Callable[[InSession], Steps[T]]) -> T:
@@ -161,8 +153,8 @@ def acall(made: Callable[[], Any]) -> Awaitable[Any]:
 
 
 def _guarded(store: Store, session: Session, write: Callable[[InSession], Steps[T]]) -> Steps[T]:
-    """What the driver raises leaves as our own error. One that ends the caller's transaction only for now leaves as it
-    is: `session.with_transaction` must see it to try again."""
+    """Translates errors of the driver. An error that only aborts this try of the caller's transaction passes:
+    `session.with_transaction` must see it to try again."""
     try:
         yield from same_deployment(store, session)
         return (yield from write(InSession(store, session)))
@@ -170,7 +162,7 @@ def _guarded(store: Store, session: Session, write: Callable[[InSession], Steps[
         taken = _taken(error)
         if taken is None:
             raise translate(error) from error
-        raise JobExists(f"a job with id {taken!r} exists already; it was left as it is") from error
+        raise _exists(taken) from error
     except PyMongoError as error:
         if isinstance(error, OperationFailure) and error.code == _SNAPSHOT_UNAVAILABLE:
             raise OperationFailure(_TOO_NEW, error.code, error.details) from None
@@ -180,10 +172,10 @@ def _guarded(store: Store, session: Session, write: Callable[[InSession], Steps[
 
 
 class InSession:
-    """What can be written in a session. Every method is steps for `perform` or `aperform`."""
+    """The writes of producers. Every method returns steps for `perform` or `aperform`."""
 
     def __init__(self, store: Store, session: Session, *, own: bool = False) -> None:
-        """`own`: the transaction is ours, and holds nothing but this call."""
+        """`own`: the transaction belongs to Recruiter and contains only this call."""
         self._session = session
         self._own = own
         concern: WriteConcern | None = None if session.in_transaction else DURABLE  # a transaction has its own
@@ -192,55 +184,65 @@ class InSession:
         )
         self._collection: Callable[[str], Any] = lambda name: database.get_collection(store.name_of(name))
 
-    def enqueue(self, jobs: Sequence[Job], *, own_ids: bool) -> Steps[list[RecruiterError | None]]:
-        """Stores jobs; for each an error, or None when it is stored. Those with an id of the user's own (`own_ids`) are
-        compared with the archive too."""
-        taken: set[JobId] = set()
+    def enqueue(self, jobs: Sequence[Job], *, own_ids: bool) -> Steps[list[Produced]]:
+        """Stores jobs. Ids of the user's own (`own_ids`) are compared with the archive too."""
+        in_use: set[JobId] = set()
         if own_ids:
             self._needs_a_transaction("a job with an id of your own")
-            ids = [job.id for job in jobs]
-            taken = (yield from self._existing(scheduled.NAME, ids)) | (yield from self._existing(archived.NAME, ids))
-        errors: list[RecruiterError | None] = []
+            in_use = yield from self._in_use([job.id for job in jobs])
+        produced: list[Produced] = []
         documents = []
         for job in jobs:
             try:
-                if job.id in taken:
-                    raise JobExists(f"a job with id {id_told(job.id)} exists already; it was left as it is")
+                if job.id in in_use:
+                    raise _exists(job.id)
                 documents.append(encode_job(job))
-                taken.add(job.id)
-                errors.append(None)
+                in_use.add(job.id)
+                produced.append((job.id, True))
             except InvalidJob as error:
-                errors.append(error)
+                produced.append(error)
         yield from self._insert(scheduled.NAME, documents)
-        return errors
+        return produced
 
-    def create(self, wanted: Sequence[Creation]) -> Steps[list[tuple[JobId, bool]]]:
-        """Stores those that were never created; for each the id of the job that there is, and whether it is new."""
+    def insert_unused(self, job: Document) -> Steps[bool]:
+        """Stores a waiting job, unless a job has its id, waiting or ended."""
+        if (yield from self._in_use([job["_id"]])):
+            return False
+        yield from self._insert(scheduled.NAME, [job])
+        return True
+
+    def create(self, wanted: Sequence[Creation]) -> Steps[list[Produced]]:
+        """Stores the jobs that were never created before."""
         self._needs_a_transaction("create")
         ids = [id for each in wanted for id in (each.job.id, *each.formerly)]
         known = {d["_id"]: d.get("job", d["_id"]) for d in (yield from self._find(creations.NAME, ids))}
-        for name in (scheduled.NAME, archived.NAME):
-            known |= {id: id for id in (yield from self._existing(name, [each.job.id for each in wanted]))}
-        answers: list[tuple[JobId, bool]] = []
+        known |= {id: id for id in (yield from self._in_use([each.job.id for each in wanted]))}
+        produced: list[Produced] = []
         jobs, remembered = [], []
         for each in wanted:
             names = (each.job.id, *each.formerly)
             first = next((known[id] for id in names if id in known), None)
-            answers.append((each.job.id, True) if first is None else (first, False))
-            if first is None:
+            if first is not None:
+                produced.append((first, False))
+                continue
+            try:
                 jobs.append(encode_job(each.job))
-                remembered.append({"_id": each.job.id, "at": each.job.created_at})
-                remembered += [{"_id": id, "at": each.job.created_at, "job": each.job.id} for id in each.formerly]
-                known |= dict.fromkeys(names, each.job.id)
+            except InvalidJob as error:
+                produced.append(error)
+                continue
+            produced.append((each.job.id, True))
+            remembered.append({"_id": each.job.id, "at": each.job.created_at})
+            remembered += [{"_id": id, "at": each.job.created_at, "job": each.job.id} for id in each.formerly]
+            known |= dict.fromkeys(names, each.job.id)
         yield from self._insert(creations.NAME, remembered)
         yield from self._insert(scheduled.NAME, jobs)
-        return answers
+        return produced
 
-    def enqueue_unique(self, jobs: Sequence[UniqueJob]) -> Steps[list[tuple[JobId, bool] | RecruiterError]]:
-        """For each the id of the job that there is now, and whether it is new; or an error."""
+    def enqueue_unique(self, jobs: Sequence[UniqueJob]) -> Steps[list[Produced]]:
+        """Stores or changes each job as its rule demands (domain/uniqueness.py)."""
         self._needs_a_transaction("a unique job")
         known = yield from self._known_jobs(jobs)
-        answers: list[tuple[JobId, bool] | RecruiterError] = []
+        produced: list[Produced] = []
         new: dict[JobId, Any] = {}
         keys: dict[str, Document] = {}
         for each in jobs:
@@ -248,8 +250,12 @@ class InSession:
             decision = decide(each.wanted, known.get(each.key), now)
             if isinstance(decision, Existing):
                 if each.wanted.kind is UniqueKind.STARTED and decision.id not in new and not self._own:
-                    yield from self._touch(decision.id)
-                answers.append((decision.id, False))
+                    # The caller's transaction assumes that this job has not begun. A worker writes the start of such a
+                    # job first (`mark_debounced`), so the two conflict: the job starts after the commit, or the caller
+                    # decides again.
+                    query, touch = {"_id": decision.id}, {"$inc": {"touched": 1}}
+                    yield partial(self._collection(scheduled.NAME).update_one, query, touch, session=self._session)
+                produced.append((decision.id, False))
                 continue
             if isinstance(decision, Replace):
                 first = known[each.key].created_at
@@ -260,7 +266,7 @@ class InSession:
             try:
                 document = encode_job(job)
             except InvalidJob as error:
-                answers.append(error)
+                produced.append(error)
                 continue
             if isinstance(decision, Make) or job.id in new:
                 new[job.id] = document
@@ -268,14 +274,15 @@ class InSession:
                 yield from self._replace(job.id, document)
             known[each.key] = KnownJob(job.id, job.created_at, job.scheduled_at, True, None)
             keys[each.key] = unique_keys.key_document(each.key, job.id, job.created_at, job.scheduled_at, each.wanted)
-            answers.append((job.id, isinstance(decision, Make)))
+            produced.append((job.id, isinstance(decision, Make)))
         for key in keys.values():
-            yield from self._set_key(key)
+            store_key = self._collection(unique_keys.NAME).replace_one
+            yield partial(store_key, {"_id": key["_id"]}, key, upsert=True, session=self._session)
         yield from self._insert(scheduled.NAME, list(new.values()))
-        return answers
+        return produced
 
     def _known_jobs(self, jobs: Sequence[UniqueJob]) -> Steps[dict[str, KnownJob]]:
-        """The last jobs of these keys, as they are at this moment."""
+        """The last job of each key, with its current state."""
         documents = yield from self._find(unique_keys.NAME, [each.key for each in jobs])
         found = [key for key in map(unique_keys.key_from, documents) if key is not None]
         ids = [key.job for key in found]
@@ -295,59 +302,67 @@ class InSession:
             held = {id for document in (yield cursor.to_list) for id in _ids(document.get("assigned"))}
         return {key.key: _known_job(key, about.get(key.job), key.job in held) for key in found}
 
-    def _touch(self, id: JobId) -> Steps[None]:
-        """The caller's transaction rests on the fact that this job has not begun. Its start is written before it starts
-        (`mark_debounced`), so the two conflict: the job starts after the commit, or the caller decides again."""
-        jobs, query = self._collection(scheduled.NAME), {"_id": id}
-        yield lambda: jobs.update_one(query, {"$inc": {"touched": 1}}, session=self._session)
-
-    def _set_key(self, document: Document) -> Steps[None]:
-        keys = self._collection(unique_keys.NAME)
-        query = {"_id": document["_id"]}
-        yield lambda: keys.replace_one(query, document, upsert=True, session=self._session)
-
     def _replace(self, id: JobId, document: Any) -> Steps[None]:
-        """Other contents for a job that has not begun: its start conflicts with this."""
+        """Replaces the contents of a job that has not begun: its start conflicts with this write."""
         jobs, query = self._collection(scheduled.NAME), {"_id": id}
         contents = [
             {"$replaceWith": {"$mergeObjects": [{"$literal": document}, {name: f"${name}" for name in _STAYS}]}}
         ]
         yield lambda: jobs.update_one(query, contents, session=self._session)
 
-    def recover(self, job: Job) -> Steps[None]:
-        """Stores the job that repeats one that has ended, and marks the old one."""
+    def recover(
+        self, jobs: Mapping[JobId, RawBSONDocument], *, again: bool = False, cancelled: bool = False
+    ) -> Steps[int]:
+        """Stores the job that repeats each ended job, and marks the ended job; returns how many. Skips jobs that no
+        longer exist, jobs that were recovered before unless `again`, and steps that were recovered before, because a
+        step waits or runs once. Skips steps of a forgotten flow, and steps of a cancelled flow unless `cancelled`: then
+        the flow is no longer cancelled."""
         self._needs_a_transaction("recover")
-        ended, mark = self._collection(archived.NAME), {"$set": {"recovered_as": job.id}}
-        old: Document = {"_id": job.recovered_from}
-        if job.flow is not None:
-            old["recovered_as"] = None  # a step waits or runs once
-        marked = yield lambda: ended.update_one(old, mark, session=self._session)
-        if not marked.matched_count:
-            raise not_recovered(job)
-        place = job.flow
-        cancels = None if place is None else (yield from self._go_on(place.flow, [place], cancelled=True))
-        if place is not None and cancels is None:
-            raise not_recovered(job)
-        yield from self._insert(scheduled.NAME, [encode_job(job)])
-        if place is not None:
-            yield from self._look_again(flows.recovered_marker(place.flow, [place]), [job.id], cancels or 0)
+        if not jobs:
+            return 0
+        places = {id: flow_of(decode(bytes(job.raw))) for id, job in jobs.items()}
+        old: Document = {"_id": {"$in": list(jobs)}}
+        if not again:
+            old["recovered_as"] = None
+        elif steps := [id for id, place in places.items() if place is not None]:
+            old["$or"] = [{"recovered_as": None}, {"_id": {"$nin": steps}}]
+        ended = self._collection(archived.NAME)
+        there = [document["_id"] for document in (yield ended.find(old, {"_id": 1}, session=self._session).to_list)]
+        by_flow: dict[ObjectId, list[FlowStep]] = {}
+        for step in filter(None, map(places.__getitem__, there)):
+            by_flow.setdefault(step.flow, []).append(step)
+        cancels: dict[ObjectId, int] = {}
+        for flow, steps_of_flow in by_flow.items():
+            number = yield from self._go_on(flow, steps_of_flow, cancelled=cancelled)
+            if number is not None:
+                cancels[flow] = number
+        new = {id: id_of(bytes(jobs[id].raw)) for id in there if (place := places[id]) is None or place.flow in cancels}
+        if not new:
+            return 0
+        marks = [UpdateOne({"_id": id}, {"$set": {"recovered_as": new_id}}) for id, new_id in new.items()]
+        yield lambda: ended.bulk_write(marks, ordered=False, session=self._session)
+        yield from self._insert(scheduled.NAME, [jobs[id] for id in new])
+        for flow, number in cancels.items():
+            stored = [new[id] for id in new if (place := places[id]) is not None and place.flow == flow]
+            yield from self._look_again(flows.recovered_marker(flow, by_flow[flow]), stored, number)
+        return len(new)
 
     def _go_on(self, flow: ObjectId, steps: Sequence[FlowStep], *, cancelled: bool) -> Steps[int | None]:
-        """As `Flows.go_on` does: how often the flow was cancelled; None when it is gone."""
+        """The flow gets these steps. Returns how often it was cancelled; None if it does not exist."""
         query, update = flows.going_on(flow, steps, cancelled=cancelled)
         collection, fields = self._collection(flows.NAME), {"cancels": 1}
         before = yield lambda: collection.find_one_and_update(query, update, fields, session=self._session)
         return None if before is None else flows.cancels_of(before)
 
     def _look_again(self, marker: flows.Marker, jobs: Sequence[JobId], cancels: int) -> Steps[None]:
-        """Leaves the marker of these new jobs of a flow, and writes on them how often the flow had been cancelled."""
+        """Leaves the marker of these new jobs, and writes on them how often their flow was cancelled."""
         if cancels:
             collection, number = self._collection(scheduled.NAME), {"$set": {"flow.cancels": cancels}}
             query = {"_id": {"$in": list(jobs)}}
             yield lambda: collection.update_many(query, number, session=self._session)
         yield from self._insert(flows.MARKERS, [flows.marker_document(marker)])
 
-    def start_flow(self, flow: flows.Flow, jobs: Sequence[Job], *, own_ids: bool) -> Steps[None]:
+    def start_flow(self, flow: flows.StoredFlow, jobs: Sequence[Job], *, own_ids: bool) -> Steps[None]:
         """Stores a flow and all its steps. Raises JobExists if a step has an id that is taken."""
         self._needs_a_transaction("a flow")
         documents = yield from self._checked_steps(jobs, own_ids, [job["_id"] for _, job in flow.ends])
@@ -355,7 +370,7 @@ class InSession:
         yield from self._insert(scheduled.NAME, documents)
 
     def add_steps(self, flow: ObjectId, jobs: Sequence[Job], *, own_ids: bool) -> Steps[None]:
-        """Stores steps of a flow that has begun, and a marker: what they wait for may be over."""
+        """Stores steps of a flow that has begun, and a marker: their dependencies may have ended."""
         self._needs_a_transaction("a step of a flow")
         documents = yield from self._checked_steps(jobs, own_ids)
         cancels = yield from self._go_on(flow, [job.flow for job in jobs if job.flow is not None], cancelled=False)
@@ -369,22 +384,20 @@ class InSession:
         yield from self._look_again(marker, [job.id for job in jobs], cancels)
 
     def _checked_steps(self, jobs: Sequence[Job], own_ids: bool, later: Sequence[JobId] = ()) -> Steps[list[Any]]:
-        """Their documents. What is wrong with one is raised before anything is written: a caller that goes on with its
-        transaction must not store a part of them."""
+        """Their documents. Errors are raised before anything is written: a caller that catches them and commits must
+        not store a part of the steps."""
         documents = [encode_job(job) for job in jobs]
         ids = [*(job.id for job in jobs), *later] if own_ids else []
-        for name in (scheduled.NAME, archived.NAME) if ids else ():
-            for id in (yield from self._existing(name, ids)):
-                raise JobExists(f"a job with id {id_told(id)} exists already; it was left as it is")
+        for id in (yield from self._in_use(ids)) if ids else ():
+            raise _exists(id)
         return documents
 
     def owner(self, id: JobId) -> Steps[Owner]:
-        """What the payloads of this job belong to."""
         found = yield from self._find(scheduled.NAME, [id], {"origin": 1, "recovered_from": 1})
         return owner_of(found[0]) if found else Owner(id)
 
     def signal(self, id: JobId, name: str, data: Any, at: datetime, by: str | None = None) -> Steps[bool]:
-        """Tells a job something. False when there is no such job, or it has been told too much."""
+        """Sends a signal to a job. False when there is no such job, or it has too many signals."""
         jobs, (query, update) = self._collection(scheduled.NAME), scheduled.signalling(id, name, data, at, by)
         told = yield lambda: jobs.update_one(query, update, session=self._session)
         return bool(told.matched_count)
@@ -393,8 +406,11 @@ class InSession:
         if not self._session.in_transaction:
             raise InvalidSession(f"{what} needs a transaction in its session: call session.start_transaction() first")
 
-    def _existing(self, name: str, ids: Sequence[JobId]) -> Steps[set[JobId]]:
-        return {document["_id"] for document in (yield from self._find(name, ids, {"_id": 1}))}
+    def _in_use(self, ids: Sequence[JobId]) -> Steps[set[JobId]]:
+        """The ids among these that a waiting or ended job has."""
+        waiting = yield from self._find(scheduled.NAME, ids, {"_id": 1})
+        ended = yield from self._find(archived.NAME, ids, {"_id": 1})
+        return {document["_id"] for document in (*waiting, *ended)}
 
     def _find(self, name: str, ids: Sequence[JobId], fields: Document | None = None) -> Steps[list[Document]]:
         cursor = self._collection(name).find({"_id": {"$in": list(ids)}}, fields, session=self._session)
@@ -415,7 +431,7 @@ def same_deployment(store: Store, session: Session) -> Steps[None]:
     client: Any = session.client
     if client is store.client or client in store.compared:
         return
-    for _ in range(2):  # once more, if the primary has moved in this moment
+    for _ in range(2):  # the primary may change between the two calls
         theirs: Document = yield lambda: client.admin.command("hello")
         ours: Document = yield Ours(lambda: store.client.admin.command("hello"))
         if _process(theirs) == _process(ours) or "isdbgrid" in (theirs.get("msg"), ours.get("msg")):
@@ -437,24 +453,24 @@ _ABOUT_THE_START = dict.fromkeys(
 
 
 def _due(job: Job, at: datetime) -> Job:
-    """The same job for another time; it expires as long after that as it was to."""
+    """The same job for another time; its expiry moves with it."""
     return replace(job, scheduled_at=at, expires_at=job.expiry(at) or job.expires_at)
 
 
 def _known_job(key: unique_keys.UniqueKey, job: Document | None, is_held: bool) -> KnownJob:
-    """From its document in `scheduled` or in the archive. One that neither has any more counts as begun."""
+    """From its document in `scheduled` or in the archive. A job that no longer exists counts as begun."""
     if job is None:
         return KnownJob(key.job, key.created_at, key.scheduled_at, False, key.scheduled_at)
     lane, due = job.get("lane"), moment_or_none(job.get("scheduled_at")) or key.scheduled_at
     begun = begun_at(job)
     if begun is None and is_held and not job.get("debounced"):
-        begun = due  # it may run, and nothing would say so
+        begun = due  # it may run already: the start of such a job is not written
     exists = lane is not None and (lane != CANCELLED_LANE or is_held)
     return KnownJob(key.job, key.created_at, due, exists, begun)
 
 
 def _ids(assigned: Any) -> Iterable[JobId]:
-    """Of a worker's list; what is no id was never assigned."""
+    """The ids in a worker's list; other values were never assigned."""
     return [id for id in assigned if is_job_id(id)] if isinstance(assigned, list) else ()
 
 
@@ -467,7 +483,7 @@ def _place(hello: Mapping[str, Any]) -> str:
 
 
 def _pieces(documents: Sequence[Any]) -> list[list[Any]]:
-    """Not too much in one message."""
+    """Pieces that fit into one message each."""
     pieces: list[list[Any]] = []
     room = 0
     for document in documents:
@@ -481,18 +497,12 @@ def _pieces(documents: Sequence[Any]) -> list[list[Any]]:
 
 
 def _taken(error: DuplicateKeyError | BulkWriteError) -> Any:
-    """The id that made it fail, if that was the reason."""
+    """The duplicate id, if that was the error."""
     details = error.details or {}
     if isinstance(error, BulkWriteError):
-        details = next((each for each in details.get("writeErrors", ()) if each["code"] == _DUPLICATE), {})
+        details = next((each for each in details.get("writeErrors", ()) if each["code"] == DUPLICATE_KEY), {})
     return details.get("keyValue", {}).get("_id")
 
 
-def not_recovered(job: Job) -> JobNotFound | InvalidFlow:
-    """Why the job that this one repeats could not be marked."""
-    if job.flow is None:
-        return JobNotFound(f"job {job.recovered_from!r} cannot be recovered: it has just been removed")
-    return InvalidFlow(
-        f"job {job.recovered_from!r}, a step of flow {job.flow.flow}, cannot be recovered: it has just been "
-        "recovered, or forgotten with its flow"
-    )
+def _exists(id: JobId) -> JobExists:
+    return JobExists(f"a job with id {id_told(id)} exists already; it was left as it is")

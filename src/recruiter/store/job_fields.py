@@ -1,7 +1,7 @@
 """The fields of a job: one table, from which everything that lists them is derived.
 
-A row says what a field is called in the document and in `Job`, how it is read, how it is written, what another program
-may put there, and what it is used for. A new field is one row here, one attribute of `Job`, and one line in
+A row has the names of a field in the document and in `Job`, its reader, its writer, the check for values that another
+program has written, and its uses. A new field is one row here, one attribute of `Job`, and one line in
 docs/reference/documents.md.
 """
 
@@ -47,30 +47,30 @@ Check = Callable[[str, Any], None]
 
 
 class Use(Flag):
-    """What a field is used for."""
+    """The uses of a field."""
 
     REQUIRED = auto()
     """Every job in `scheduled` with a lane has it."""
     PROTOCOL = auto()
     """Only Recruiter writes it: it is removed from a document that another program has inserted."""
     OWN = auto()
-    """An occurrence has its own, whatever the template of its scheduler says."""
+    """Every occurrence of a scheduler has its own value; the template has none."""
     WAITING = auto()
     """Only in `scheduled`: for planning, or about the worker that runs it."""
     LOCK = auto()
-    """Its worker says that it runs. For people to see: the roster is the lock table."""
+    """Written by its worker while it runs, for people: the lock table is the roster."""
     PROGRESS = auto()
-    """What the job has reported."""
+    """Reported by the job."""
     HISTORY = auto()
-    """What has happened to it: a recovered job begins without."""
-    SUMMARY = auto()
-    """Lists of jobs show it."""
+    """Its history: a recovered job begins without it."""
+    DETAIL = auto()
+    """Short lists leave it out: it may be large."""
     PLANNED = auto()
-    """Decides when, where and how often it runs again."""
+    """Decides when, where and how often the job runs again."""
     SMALL = auto()
-    """Kept of an outcome of which hardly anything can be stored."""
+    """Kept if hardly anything of an outcome can be stored."""
     LARGE = auto()
-    """Given up first of an outcome that cannot be stored."""
+    """Dropped first if an outcome cannot be stored."""
 
 
 class JobField(NamedTuple):
@@ -79,13 +79,13 @@ class JobField(NamedTuple):
     name: str
     """In the document."""
     attribute: str | None = None
-    """Of `Job`; None for a field that is only in the document."""
+    """Of `Job` or `ArchivedJob`; None for a field that is only in the document."""
     read: Reader | None = None
     """The value of the attribute. Raises UnreadableDocument."""
     default: Any = ...
-    """It is written unless it has this value; `...` for a field that the codec writes itself."""
+    """A field with this value is not written; `...` for a field that the codec writes itself."""
     write: Callable[[Any], Any] | None = None
-    """As it is stored; None for as it is."""
+    """Converts the value for the document; None if it needs no conversion."""
     foreign: Check | None = None
     """Checks what another program has written. Raises InvalidJob."""
     use: Use = Use(0)
@@ -98,7 +98,7 @@ def needs_of(document: Mapping[str, Any]) -> Needs:
 
 
 def priority_of(document: Mapping[str, Any]) -> int | float:
-    """Any number; what is none cannot be put in order."""
+    """Any number except NaN, which has no order."""
     priority = document.get("priority")
     if isinstance(priority, float) and priority == priority:
         return priority
@@ -107,14 +107,14 @@ def priority_of(document: Mapping[str, Any]) -> int | float:
 
 
 def cancellation_from(flag: Any) -> Cancellation | None:
-    """Who asked to cancel the job: from the flag as it is stored, or as it was written by hand."""
+    """The request to cancel the job; invalid parts of a flag that was written by hand are skipped."""
     if not isinstance(flag, dict):
         return None
     return Cancellation(moment_or_none(flag.get("at")), text_or_none(flag.get("by")), text_or_none(flag.get("reason")))
 
 
 def progress_from(document: Mapping[str, Any]) -> Progress:
-    """The progress that the job has reported; values written by hand that make no sense are skipped."""
+    """The progress that the job has reported. Invalid entries, written by hand, are skipped here and below."""
     if "status" not in document and "log" not in document:
         return _NO_PROGRESS
     status = tuple(
@@ -137,7 +137,7 @@ def progress_from(document: Mapping[str, Any]) -> Progress:
 
 
 def entries_of(document: Mapping[str, Any]) -> list[Fields]:
-    """The attempts as documents; values written by hand that are none are skipped."""
+    """The attempts as documents."""
     several = document.get("executions")
     entries = several if isinstance(several, list) and several else [document.get("last_execution")]
     return [entry for entry in entries if isinstance(entry, dict)]
@@ -169,7 +169,6 @@ def checkpoint_document(checkpoint: Checkpoint) -> Fields:
 
 
 def checkpoints_of(document: Mapping[str, Any]) -> tuple[Checkpoint, ...]:
-    """What the job has done for good; values written by hand that make no sense are skipped."""
     return tuple(
         Checkpoint(each["name"], each["at"], each.get("result"), text_or_none(each.get("problem")))
         for each in _documents(document.get("checkpoints"))
@@ -178,17 +177,17 @@ def checkpoints_of(document: Mapping[str, Any]) -> tuple[Checkpoint, ...]:
 
 
 def begun_at(document: Mapping[str, Any]) -> datetime | None:
-    """When user code of this job may first have run, as far as its document says; None if it has not begun.
+    """When user code of this job may first have run, by its document; None if it has not begun.
 
     `begun_at` is written once, with the first write that a run of the job causes, and is never removed. That write is
     the mark before the start of an at-most-once or debounced job; the token of a run; the first progress mark; or the
-    settlement after which the job waits again. To start an ordinary job writes nothing. Such a job may also have begun
-    if the roster says that a worker holds it now.
+    settlement after which the job waits again. The start of an ordinary job writes nothing: it may also have begun if a
+    worker holds it now, by the roster.
     """
     written = moment_or_none(document.get("begun_at"))
     if written is not None:
         return written
-    first = next(iter(entries_of(document)), {})  # of one that has ended in its first run, or of an earlier release
+    first = next(iter(entries_of(document)), {})  # for a job that ended in its first run, or of an earlier release
     old = document.get("attempts") or document.get("snoozes")
     return moment_or_none(first.get("started_at")) or (moment_or_none(document.get("created_at")) if old else None)
 
@@ -197,8 +196,8 @@ NOT_BEGUN: Fields = {"begun_at": None, "attempts": 0, "snoozes": {"$in": [None, 
 """The same as a condition on documents in `scheduled`."""
 
 MAY_EXPIRE: Fields = {"snoozed": None, "$or": [{"begun_at": None}, {"attempts": {"$gt": 0}}]}
-"""Jobs that are not started after `expires_at`: those that have not begun, and those that wait for a retry. A job that
-paused itself, or whose run was interrupted, has begun and goes on."""
+"""Jobs that are not started after `expires_at`: they have not begun, or wait for a retry. A job that paused itself, or
+whose run was interrupted, has begun and continues."""
 
 
 def may_expire(document: Mapping[str, Any]) -> bool:
@@ -212,7 +211,6 @@ def signal_document(signal: Signal) -> Fields:
 
 
 def signals_of(document: Mapping[str, Any]) -> tuple[Signal, ...]:
-    """What the job was told from outside, likewise."""
     return tuple(
         Signal(each["name"], each["at"], each.get("data"), text_or_none(each.get("by")))
         for each in _documents(document.get("signals"))
@@ -221,7 +219,6 @@ def signals_of(document: Mapping[str, Any]) -> tuple[Signal, ...]:
 
 
 def signal_wait_from(value: Any) -> SignalWait | None:
-    """What the job waits for, likewise."""
     since = moment_or_none(value.get("since")) if isinstance(value, dict) else None
     if since is None or not is_text(value.get("signal")):
         return None
@@ -230,8 +227,8 @@ def signal_wait_from(value: Any) -> SignalWait | None:
 
 
 def waiting_for(document: Mapping[str, Any]) -> SignalWait | None:
-    """The signal that the job waits for now. A job that a signal has brought back, and that failed then, keeps
-    `waits_for` for its timeout. It waits for its retry, at another time."""
+    """The signal that the job waits for now. A job that received its signal and then failed keeps `waits_for` for its
+    timeout, but waits for its retry, at another time."""
     wait = signal_wait_from(document.get("waits_for"))
     return wait if wait is not None and document.get("scheduled_at") == (wait.until or UNTIL_SIGNAL) else None
 
@@ -246,7 +243,7 @@ WAITS_FOR_SIGNAL: Fields = {
 
 
 def history_entry(what: Happened, at: datetime, by: str | None = None, reason: str | None = None) -> Fields:
-    """An entry in the history of a job, as it is stored."""
+    """An entry in the history of a job."""
     said = {"by": by, "reason": reason}
     return {"at": at, "what": what.value, **{name: value for name, value in said.items() if value is not None}}
 
@@ -263,7 +260,6 @@ def appended(entry: Fields) -> Fields:
 
 
 def changes_of(document: Mapping[str, Any]) -> tuple[HistoryEntry, ...]:
-    """What happened to the job; values written by hand that make no sense are skipped."""
     return tuple(
         HistoryEntry(
             entry["at"],
@@ -283,12 +279,12 @@ def _value(value: Any) -> datetime | JobId | float | None:
 
 
 MOST_INDEXED = 20
-"""A step that waits for more is found by the id of its flow: when it ends, MongoDB would take longer to remove the
-index entries of ten thousand others than for anything else that is done for it."""
+"""A step with more dependencies is found by the id of its flow: to remove ten thousand index entries when it ends would
+take longer than everything else."""
 
 
 def flow_document(step: FlowStep) -> dict[str, Any]:
-    """The place of a job in its flow, as it is written in the job's document. What is empty is left out."""
+    """The field `flow` of a step. Empty parts are left out."""
     document: dict[str, Any] = {"id": step.flow, "step": step.step}
     if len(step.after) > MOST_INDEXED:
         document |= {"after": [step.flow], "many": list(step.after)}
@@ -311,7 +307,7 @@ _ON = (None, *On)
 
 
 def flow_from(document: Mapping[str, Any]) -> FlowStep | None:
-    """The parser; None of a job that is no step. Raises UnreadableDocument."""
+    """Parses the field `flow`; None for a job that is no step. Raises UnreadableDocument."""
     stored = field.mapping(document, "flow", None)
     if stored is None:
         return None
@@ -335,7 +331,6 @@ def flow_from(document: Mapping[str, Any]) -> FlowStep | None:
 
 
 def _steps(stored: Mapping[str, Any], name: str) -> tuple[JobId, ...]:
-    """Mostly ids of our own; a step may wait for ten thousand."""
     steps = stored.get(name)
     if steps is None:
         return ()
@@ -359,7 +354,7 @@ def read_fields(document: Mapping[str, Any]) -> Fields:
 
 
 def written_fields(job: Job) -> Fields:
-    """The fields of a waiting job as they are stored; those that have their default are left out."""
+    """The fields of a waiting job in its document; default values are left out."""
     fields: Fields = {}
     for name, attribute, default, write in _WRITTEN:
         value = getattr(job, attribute)
@@ -383,7 +378,7 @@ def check_foreign(document: Mapping[str, Any]) -> None:
 
 
 def _of(*types: type) -> Check:
-    """A check that a value has one of these types; True is no number."""
+    """Returns a check for these types. True is no number."""
 
     def check(name: str, value: Any) -> None:
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
@@ -452,7 +447,7 @@ def _documents(value: Any) -> list[Fields]:
 
 
 def _known_id(document: Mapping[str, Any], name: str) -> JobId | None:
-    """The id of another job; what is none is left out."""
+    """The id of another job; None for any other value."""
     value = document[name]
     return value if is_job_id(value) else None
 
@@ -463,29 +458,28 @@ _attempts = partial(field.whole, most=MOST_ATTEMPTS)
 _U = Use
 _REPORT = _U.PROTOCOL | _U.PROGRESS | _U.HISTORY
 _MARK = _U.PROTOCOL | _U.LOCK | _U.WAITING
-_END = _U.PROTOCOL | _U.SUMMARY | _U.SMALL
+_END = _U.PROTOCOL | _U.SMALL
 
 # fmt: off
 JOB_FIELDS: tuple[JobField, ...] = (
-    # what it is
+    # identity
     JobField("_id", "id", lambda document, name: field.job_id(name, document[name]),
-             use=_U.REQUIRED | _U.OWN | _U.SUMMARY | _U.HISTORY),
-    JobField("task", "task", field.text, foreign=_check_name, use=_U.REQUIRED | _U.SUMMARY | _U.SMALL),
-    JobField("args", "args", _read_arguments, foreign=_check_arguments),
+             use=_U.REQUIRED | _U.OWN | _U.HISTORY),
+    JobField("task", "task", field.text, foreign=_check_name, use=_U.REQUIRED | _U.SMALL),
+    JobField("args", "args", _read_arguments, foreign=_check_arguments, use=_U.DETAIL),
     JobField("method", "method", field.text, DEFAULT_METHOD, foreign=_of(str)),
     JobField("group", "group", field.text, foreign=_check_name,
-             use=_U.REQUIRED | _U.SUMMARY | _U.SMALL | _U.PLANNED),
+             use=_U.REQUIRED | _U.SMALL | _U.PLANNED),
     JobField("priority", "priority", lambda document, _: priority_of(document), foreign=_of(int, float),
-             use=_U.REQUIRED | _U.SUMMARY | _U.SMALL),
+             use=_U.REQUIRED | _U.SMALL),
     JobField("created_at", "created_at", field.moment, foreign=_of(datetime),
-             use=_U.REQUIRED | _U.OWN | _U.SUMMARY | _U.SMALL | _U.HISTORY),
+             use=_U.REQUIRED | _U.OWN | _U.SMALL | _U.HISTORY),
     JobField("scheduled_at", "scheduled_at", field.moment, foreign=_of(datetime),
-             use=_U.REQUIRED | _U.OWN | _U.SUMMARY | _U.SMALL | _U.PLANNED | _U.HISTORY),
-    # its options
-    JobField("tags", "tags", lambda document, name: tuple(field.texts(document, name)), (), list, _check_tags,
-             _U.SUMMARY),
-    JobField("urn", "urn", field.text, None, foreign=_of(str), use=_U.OWN | _U.SUMMARY),
-    JobField("username", "owner", field.text, None, foreign=_of(str), use=_U.SUMMARY),
+             use=_U.REQUIRED | _U.OWN | _U.SMALL | _U.PLANNED | _U.HISTORY),
+    # options
+    JobField("tags", "tags", lambda document, name: tuple(field.texts(document, name)), (), list, _check_tags),
+    JobField("urn", "urn", field.text, None, foreign=_of(str), use=_U.OWN),
+    JobField("username", "owner", field.text, None, foreign=_of(str)),
     JobField("at_most_once", "at_most_once", field.truth, False, foreign=_of(bool)),
     JobField("timeout", "timeout", field.number, None, foreign=_check_seconds),
     JobField("max_crashes", "max_crashes", partial(field.whole, least=1, most=MOST_CRASHES), None,
@@ -493,32 +487,32 @@ JOB_FIELDS: tuple[JobField, ...] = (
     JobField("expires_in", "expires_in", field.number, None, foreign=_check_seconds),
     JobField("expires_at", "expires_at", field.moment, None, foreign=_of(datetime), use=_U.OWN),
     JobField("keep_failed", "keep_failed", field.number, None, foreign=_check_seconds),
-    JobField("proc", "needs", lambda document, _: needs_of(document), foreign=_of(int, float), use=_U.SUMMARY),
-    JobField("mem", "needs", lambda document, _: needs_of(document), foreign=_of(int, float, str), use=_U.SUMMARY),
-    JobField("resources", "needs", lambda document, _: needs_of(document), foreign=_of(dict), use=_U.SUMMARY),
+    JobField("proc", "needs", lambda document, _: needs_of(document), foreign=_of(int, float)),
+    JobField("mem", "needs", lambda document, _: needs_of(document), foreign=_of(int, float, str)),
+    JobField("resources", "needs", lambda document, _: needs_of(document), foreign=_of(dict)),
     JobField("key", "limited_by", field.text, None, foreign=_check_name),
     JobField("retry_policy", "retry_policy", field.mapping, None, foreign=_of(dict)),
     JobField("recovered_from", "recovered_from", _known_id, None, use=_U.OWN),
     JobField("origin", "origin", _known_id, None, use=_U.PROTOCOL | _U.OWN),
     JobField("trace_context", "trace_context", lambda document, name: trace_context(document[name]), None,
              use=_U.OWN | _U.HISTORY),
-    # its place in the queue
+    # place in the queue
     JobField("lane", "blocked", lambda document, name: document[name] == BLOCKED_LANE,
-             use=_U.WAITING | _U.SUMMARY | _U.PLANNED | _U.HISTORY),
+             use=_U.WAITING | _U.PLANNED | _U.HISTORY),
     JobField("flow", "flow", lambda document, _: flow_from(document), None, flow_document,
              use=_U.PROTOCOL | _U.OWN | _U.SMALL),
     JobField("step_results", "step_results", lambda document, name: tuple(_documents(document[name])), None, list,
-             use=_U.PROTOCOL | _U.OWN),
+             use=_U.PROTOCOL | _U.OWN | _U.DETAIL),
     JobField("postponed", use=_U.WAITING | _U.OWN | _U.PLANNED),
     JobField("debounced", "debounced", field.truth, False,
              use=_U.PROTOCOL | _U.OWN | _U.WAITING | _U.HISTORY),
     JobField("touched", use=_U.PROTOCOL | _U.OWN | _U.WAITING),
     JobField("unopened", use=_U.PROTOCOL | _U.OWN | _U.WAITING | _U.PLANNED),
     JobField("cancel", "cancel", lambda document, name: cancellation_from(document[name]),
-             use=_U.SUMMARY | _U.HISTORY),
-    # what has happened to it
+             use=_U.HISTORY),
+    # attempts
     JobField("attempts", "attempts", _attempts, foreign=_check_count,
-             use=_U.OWN | _U.SUMMARY | _U.SMALL | _U.PLANNED | _U.HISTORY),
+             use=_U.OWN | _U.SMALL | _U.PLANNED | _U.HISTORY),
     JobField("crashes", "crashes", _attempts, foreign=_check_count, use=_U.PLANNED | _U.HISTORY),
     JobField("worker_deaths", "worker_deaths", field.whole, 0,
              use=_U.PROTOCOL | _U.OWN | _U.PLANNED | _U.HISTORY),
@@ -530,50 +524,51 @@ JOB_FIELDS: tuple[JobField, ...] = (
     JobField("last_execution", "executions", lambda document, _: executions_of(document), foreign=_of(dict),
              use=_U.LARGE | _U.HISTORY),
     JobField("executions", "executions", lambda document, _: executions_of(document), foreign=_check_executions,
-             use=_U.LARGE | _U.HISTORY),
-    # what it has done for good, and was told
+             use=_U.LARGE | _U.DETAIL | _U.HISTORY),
+    # checkpoints, signals and history
     JobField("checkpoints", "checkpoints", lambda document, _: checkpoints_of(document), (),
              lambda checkpoints: [checkpoint_document(each) for each in checkpoints],
-             use=_U.PROTOCOL | _U.OWN | _U.LARGE | _U.HISTORY),
+             use=_U.PROTOCOL | _U.OWN | _U.LARGE | _U.DETAIL | _U.HISTORY),
     JobField("signals", "signals", lambda document, _: signals_of(document), (),
              lambda signals: [signal_document(signal) for signal in signals],
-             use=_U.PROTOCOL | _U.OWN | _U.LARGE | _U.HISTORY),
+             use=_U.PROTOCOL | _U.OWN | _U.LARGE | _U.DETAIL | _U.HISTORY),
     JobField("waits_for", "waits_for", lambda document, _: waiting_for(document),
              use=_U.PROTOCOL | _U.WAITING | _U.PLANNED | _U.HISTORY),
-    JobField("history", "changes", lambda document, _: changes_of(document), use=_U.PROTOCOL | _U.LARGE | _U.HISTORY),
-    # what it has reported
-    JobField("status", "status", use=_REPORT | _U.LARGE),
-    JobField("log", "log", use=_REPORT | _U.LARGE),
+    JobField("history", "changes", lambda document, _: changes_of(document),
+             use=_U.PROTOCOL | _U.LARGE | _U.DETAIL | _U.HISTORY),
+    # progress
+    JobField("status", "status", use=_REPORT | _U.LARGE | _U.DETAIL),
+    JobField("log", "log", use=_REPORT | _U.LARGE | _U.DETAIL),
     JobField("status_cut", "status_cut", use=_REPORT),
     JobField("log_cut", "log_cut", use=_REPORT),
-    JobField("progress", "progress", use=_REPORT | _U.SUMMARY),
-    JobField("stage", "stage", use=_REPORT | _U.SUMMARY),
+    JobField("progress", "progress", use=_REPORT),
+    JobField("stage", "stage", use=_REPORT),
     # the worker that runs it
     JobField("started_by", use=_U.PROTOCOL | _U.WAITING),
     JobField("token", use=_U.PROTOCOL | _U.WAITING),
     JobField("transaction", use=_U.PROTOCOL | _U.WAITING),
     JobField("locked_by", "locked_by", lambda document, name: text_or_none(document[name]),
-             use=_MARK | _U.SUMMARY | _U.HISTORY),
+             use=_MARK | _U.HISTORY),
     JobField("locked_at", "locked_at", lambda document, name: moment_or_none(document[name]),
-             use=_MARK | _U.SUMMARY | _U.HISTORY),
+             use=_MARK | _U.HISTORY),
     JobField("started_at", use=_MARK),
     JobField("reported_at", use=_MARK),
-    # how it ended: only in `archived`
-    JobField("archived_at", use=_END),
-    JobField("done", use=_END),
-    JobField("why", use=_END),
-    JobField("reason", use=_U.PROTOCOL),
-    JobField("result", use=_U.PROTOCOL | _U.LARGE),
-    JobField("latency"),
-    JobField("execution_time"),
-    JobField("recovered_as"),
-    JobField("original", use=_U.PROTOCOL),
+    # the end: only in `archived`
+    JobField("archived_at", "archived_at", use=_END),
+    JobField("done", "done", use=_END),
+    JobField("why", "why", use=_END),
+    JobField("reason", "reason", use=_U.PROTOCOL),
+    JobField("result", "result", use=_U.PROTOCOL | _U.LARGE | _U.DETAIL),
+    JobField("latency", "latency"),
+    JobField("execution_time", "execution_time"),
+    JobField("recovered_as", "recovered_as"),
+    JobField("original", use=_U.PROTOCOL | _U.DETAIL),
 )
 # fmt: on
 
 
 def names(use: Use) -> tuple[str, ...]:
-    """The fields with this use, as they are called in a document."""
+    """The names of the fields with this use, in a document."""
     return tuple(each.name for each in JOB_FIELDS if use in each.use)
 
 
@@ -583,7 +578,7 @@ def attributes(use: Use) -> frozenset[str]:
 
 
 def options() -> Iterable[str]:
-    """The fields that an occurrence has of the template of its scheduler and that may be missing."""
+    """The optional fields that an occurrence takes from the template of its scheduler."""
     written = {each.name for each in JOB_FIELDS if each.default is not ...} | {"proc", "mem", "resources"}
     return [each.name for each in JOB_FIELDS if each.name in written and Use.OWN not in each.use]
 

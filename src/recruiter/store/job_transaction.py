@@ -57,11 +57,12 @@ from recruiter.errors import (
     TransactionRepeats,
 )
 from recruiter.interruption import shielded
-from recruiter.store.codec import OPTIONS, encode
+from recruiter.store.codec import OPTIONS
 from recruiter.store.collections import archived, flows, scheduled, statistics
 from recruiter.store.collections.flows import marker_document, markers_of
 from recruiter.store.errors import Meaning, meaning_of, translate
 from recruiter.store.in_session import Ours, Session, Steps, acall, call, same_deployment
+from recruiter.store.outcomes import as_archived
 from recruiter.store.runs import Run
 from recruiter.store.sessions import DURABLE, SessionId, digest_of_user
 
@@ -185,7 +186,7 @@ class _JobTransaction:
         run = self._run
         ended = yield Ours(lambda: run.store.archived.document(run.id))
         if run.is_mine(ended):
-            run.committed = encode(ended)
+            run.committed = as_archived(ended)
             run.answer_was_lost = True
             raise JobEnded(f"job {id_told(run.id)} has ended in its own transaction; the answer to its commit was lost")
         raise run.lost()
@@ -210,20 +211,20 @@ class _JobTransaction:
 
     def _commit(self) -> Steps[None]:
         run, session = self._run, self._session
-        raw = run.succeeded()
+        succeeded = run.succeeded()
         ended, counts = self._collection(archived.NAME), self._collection(statistics.NAME)
-        writes = statistics.counting([raw], session.session_id["id"].as_uuid())
+        writes = statistics.counting([succeeded.end], session.session_id["id"].as_uuid())
         try:
-            yield lambda: ended.insert_one(RawBSONDocument(raw), session=session)
+            yield lambda: ended.insert_one(RawBSONDocument(succeeded.document), session=session)
             yield lambda: counts.bulk_write(writes, ordered=False, session=session)
-            for marker in map(marker_document, markers_of([raw])):
+            for marker in map(marker_document, markers_of([succeeded.end])):
                 yield lambda marker=marker: self._collection(flows.MARKERS).insert_one(marker, session=session)  # type: ignore[misc]
         except DuplicateKeyError as error:
             raise JobExists(
                 f"a job with id {id_told(run.id)} is in the archive already; it was left as it is"
             ) from error
         yield from self._until_known()
-        run.committed = raw
+        run.committed = succeeded
 
     def _until_known(self) -> Steps[None]:
         """Commits, again and again while nobody knows whether it is done: that is safe."""

@@ -1,4 +1,4 @@
-"""The outcome of an attempt, as documents: the job is archived, or it waits again with what the attempt left behind.
+"""The outcome of an attempt, as documents: the job is archived, or it waits again with changed fields.
 
 Outcomes are built by the child that ran the job, by the supervisor whose child died, and by the leader that retires a
 worker. `transactions.py` writes them.
@@ -10,9 +10,11 @@ import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from recruiter.domain.job import Execution, JobId
+from recruiter.domain.names import ASIDE
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import (
     MAX_WORKER_DEATHS,
@@ -25,7 +27,7 @@ from recruiter.domain.retry.decision import (
     exception_names,
 )
 from recruiter.domain.state import State, Why
-from recruiter.domain.statistics import Again, Attempted
+from recruiter.domain.statistics import Again, Attempted, JobEnd
 from recruiter.domain.text import cut
 from recruiter.errors import JobPauses, RecruiterError
 from recruiter.store.codec import (
@@ -34,17 +36,19 @@ from recruiter.store.codec import (
     archived_document,
     as_value,
     decode,
+    decode_leniently,
     encode,
     flow_of,
     lane_of,
     plain_value,
     progress_fields,
     remember,
+    step_of,
     worker_deaths_of,
 )
 from recruiter.store.errors import DRIVER_REFUSES
 from recruiter.store.fields import is_text
-from recruiter.store.job_fields import UNLOCKED, Use, begun_at, flow_document, names, progress_from
+from recruiter.store.job_fields import UNLOCKED, Use, begun_at, flow_document, names, progress_from, pushed
 
 _UNKNOWN_TASK_PAUSE = timedelta(minutes=1)
 _SMALL_FIELDS = frozenset(names(Use.SMALL))
@@ -52,42 +56,71 @@ _LARGE_FIELDS = frozenset(names(Use.LARGE))
 _PLANNED_FIELDS = frozenset(names(Use.PLANNED))
 
 
-@dataclass(frozen=True, slots=True)
-class Rescheduled:
-    """A job that stays in `scheduled`, with the fields that change."""
+class JobEvent(NamedTuple):
+    """The event that a worker emits about an outcome."""
+
+    name: str
+    fields: Mapping[str, Any]
+    notes: Sequence[str] = ()
+    """Errors that do not change the outcome: in finalizers, or after the job's own transaction."""
+
+
+class ToArchive(NamedTuple):
+    """A job that has ended: its document for the archive, and the facts for statistics, flows and the log."""
+
+    document: bytes
+    end: JobEnd
+    event: JobEvent
+
+
+class Update(NamedTuple):
+    """An update of one document of `scheduled`, as MongoDB takes it."""
+
+    query: Document
+    update: Document
+
+
+class Rescheduled(NamedTuple):
+    """A job that stays in `scheduled`, with fields that change."""
 
     id: JobId
-    attempts: int
-    """What `attempts` must still be; if it moved, this was done before."""
-    fields: Mapping[str, Any]
-    unset: tuple[str, ...] = ()
-    snoozes: int | None = None
-    """Likewise what `snoozes` must still be, where `attempts` does not move."""
+    updates: Sequence[Update]
+    """At most one of them matches. The first is the usual update; the others are for jobs that changed meanwhile."""
     attempted: Attempted | None = None
-    """The attempt that is over, to be counted; None where none is."""
-    signal: tuple[str, int] | None = None
-    """It waits for so many signals of this name: if they have come meanwhile, it is due at once."""
-    happened: Mapping[str, Any] | None = None
-    """An entry for the history of the job."""
+    """The attempt that ended, to be counted; None if no attempt is counted."""
+    event: JobEvent | None = None
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The fields that change, and their new values."""
+        fields: Document = self.updates[0].update.get("$set", {})
+        return fields
+
+    def with_fields(self, fields: Document) -> Rescheduled:
+        """The same with these fields, as far as it does not change them itself."""
+        updates = [
+            Update(query, {**update, "$set": {**fields, **update.get("$set", {})}}) for query, update in self.updates
+        ]
+        return self._replace(updates=updates) if fields else self
 
 
 class Settled(NamedTuple):
     """A job that has ended in its own transaction (see job_transaction.py). Nothing is left to write for it."""
 
-    document: bytes
-    """As it is in the archive."""
+    event: JobEvent
+    document: bytes = b""
+    """The archived document; only if the job ran in this process."""
 
 
-Outcome = bytes | Rescheduled | Settled
-"""What an attempt leads to: an archived document, or a change to a waiting one. Where None stands instead, the job is
-let go as it was."""
+Outcome = ToArchive | Rescheduled | Settled
+"""The result of an attempt. None instead of an outcome means that the job is handed back unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutcomeBatch:
-    """The outcomes of some jobs, for one transaction: archive (as raw documents), reschedule, or just let go."""
+    """The outcomes of several jobs, for one transaction."""
 
-    archive: Mapping[JobId, bytes | Document] = field(default_factory=dict)
+    archive: Mapping[JobId, ToArchive] = field(default_factory=dict)
     reschedule: Sequence[Rescheduled] = ()
     release: Sequence[JobId] = ()
     forget: Sequence[JobId] = ()
@@ -95,11 +128,11 @@ class OutcomeBatch:
 
     @classmethod
     def of(cls, outcomes: Iterable[tuple[JobId, Outcome | None]]) -> OutcomeBatch:
-        archive: dict[JobId, bytes | Document] = {}
+        archive: dict[JobId, ToArchive] = {}
         reschedule: list[Rescheduled] = []
         release: list[JobId] = []
         for id, outcome in outcomes:
-            if isinstance(outcome, bytes):
+            if isinstance(outcome, ToArchive):
                 archive[id] = outcome
             elif isinstance(outcome, Rescheduled):
                 reschedule.append(outcome)
@@ -114,43 +147,144 @@ class OutcomeBatch:
     def only(self, held: Collection[JobId]) -> OutcomeBatch:
         """The same, limited to the jobs that the worker holds."""
         return OutcomeBatch(
-            {id: document for id, document in self.archive.items() if id in held},
+            {id: ended for id, ended in self.archive.items() if id in held},
             [job for job in self.reschedule if job.id in held],
             self.release,
             [id for id in self.forget if id in held],
         )
 
     def without(self, archived: Collection[JobId]) -> OutcomeBatch:
-        rest = {id: document for id, document in self.archive.items() if id not in archived}
+        rest = {id: ended for id, ended in self.archive.items() if id not in archived}
         return replace(self, archive=rest, forget=[*self.forget, *archived])
 
 
-def succeeded(document: Document, execution: Execution, at: datetime, result: Any) -> bytes:
+# -- the two kinds of outcome -----------------------------------------------------------------------------------------
+
+
+def to_archive(document: Document, why: Why | str, at: datetime, fields: Document) -> ToArchive:
+    """The outcome of a job that has ended with these fields."""
+    return as_archived(archived_document(document, why, at, fields))
+
+
+def as_archived(document: Document) -> ToArchive:
+    """The outcome whose document for the archive is this one."""
+    return ToArchive(encode(document), end_of(document), event_of(document))
+
+
+def end_of(archived: Document) -> JobEnd:
+    """The facts of an archived document that are counted, and the step of a flow that has ended with it."""
+    flow, step = step_of(archived) or (None, None)
+    group, task, latency, execution_time = (
+        archived.get(name) for name in ("group", "task", "latency", "execution_time")
+    )
+    return JobEnd(
+        at=archived["archived_at"],
+        state=State.at_the_end(archived["done"], archived["why"]).value,
+        group=group if is_text(group) else None,
+        task=task if is_text(task) else None,
+        latency=latency if isinstance(latency, float) else None,
+        execution_time=execution_time if isinstance(execution_time, float) else None,
+        flow=flow,
+        step=step,
+    )
+
+
+def event_of(archived: Document) -> JobEvent:
+    """The event about an archived document."""
+    last = archived.get("last_execution") or {"message": archived.get("reason")}
+    notes, why = last.get("notes", ()), archived["why"]
+    if archived["done"]:
+        return JobEvent("job.ended", {"seconds": archived.get("execution_time") or 0.0}, notes)
+    if why == Why.CANCELLED:
+        return JobEvent("job.cancelled", cancelled_by(archived), notes)
+    if why == Why.EXPIRED:
+        return JobEvent("job.expired", {}, notes)
+    return JobEvent("job.failure.last", {"why": why, "error": _error(last), "trace": last.get("trace")}, notes)
+
+
+def _error(execution: Document) -> str:
+    message = str(execution.get("message"))
+    return f"{execution['class']}: {message}" if "class" in execution else message
+
+
+def rescheduled(
+    id: JobId,
+    attempts: int,
+    fields: Document,
+    unset: tuple[str, ...] = UNLOCKED,
+    *,
+    snoozes: int | None = None,
+    attempted: Attempted | None = None,
+    signal: tuple[str, int] | None = None,
+    happened: Document | None = None,
+    event: JobEvent | None = None,
+) -> Rescheduled:
+    """The outcome of a job that waits again. `attempts`, and `snoozes` where `attempts` does not move, must still be
+    what they were: if one has moved, this was written before.
+
+    A job that waits for a signal is due immediately if the signal has come meanwhile. A job that was cancelled
+    meanwhile must not come back to a lane, nor a step whose flow was paused: the leader releases it.
+    """
+    query: Document = {"_id": id, "attempts": attempts}
+    if snoozes is not None:
+        query["snoozes"] = snoozes or {"$in": [None, 0]}
+    changes: Document = {"$set": fields} if fields else {}
+    if unset:
+        changes["$unset"] = dict.fromkeys(unset, "")
+    if happened is not None:
+        changes["$push"] = pushed(happened)
+    updates = [Update(query, changes)]
+    if signal is not None:
+        name, number = signal
+        named = {
+            "$filter": {"input": {"$ifNull": ["$signals", []]}, "cond": {"$eq": ["$$this.name", {"$literal": name}]}}
+        }
+        has_come = {"$expr": {"$gte": [{"$size": named}, number]}}
+        due = {**fields, "scheduled_at": fields["waits_for"]["since"], "postponed": False}
+        updates = [
+            Update({**query, "$nor": [has_come]}, changes),
+            Update({**query, **has_come}, {**changes, "$set": due}),
+        ]
+    if "lane" in fields:
+        aside = {"$in": list(ASIDE)}
+        updates = [
+            variant
+            for query, changes in updates
+            for variant in (
+                Update({**query, "lane": {"$not": aside}}, changes),
+                Update({**query, "lane": aside}, _without_lane(changes)),
+            )
+        ]
+    return Rescheduled(id, updates, attempted, event)
+
+
+def _without_lane(changes: Document) -> Document:
+    fields = {name: value for name, value in changes["$set"].items() if name != "lane"}
+    others = {operator: value for operator, value in changes.items() if operator != "$set"}
+    return {"$set": fields, **others} if fields else others
+
+
+# -- what becomes of an attempt ----------------------------------------------------------------------------------------
+
+
+def succeeded(document: Document, execution: Execution, at: datetime, result: Any) -> ToArchive:
     fields = {**remember(document, execution), **_concluded(document, State.SUCCEEDED, at)}
     if result is not None:
         fields["result"] = result
-    raw = encode(archived_document(document, Why.DONE, at, fields))
-    if len(raw) <= LARGEST_JOB:
-        return raw
+    outcome = to_archive(document, Why.DONE, at, fields)
+    if len(outcome.document) <= LARGEST_JOB:
+        return outcome
     del fields["result"]
-    fields["reason"] = f"the job succeeded; its result made {len(raw):,} bytes and was not kept"
-    return encode(archived_document(document, Why.DONE, at, fields))
+    fields["reason"] = f"the job succeeded; its result made {len(outcome.document):,} bytes and was not kept"
+    return to_archive(document, Why.DONE, at, fields)
 
 
-def with_fields(raw: bytes, fields: Document) -> bytes:
-    """An archived document with these fields. Its end, which statistics.py reads, stays the end."""
-    document = decode(raw)
-    return encode({"_id": document.pop("_id"), **fields, **{k: v for k, v in document.items() if k not in fields}})
+def with_fields(outcome: ToArchive, fields: Document) -> ToArchive:
+    """The same with these fields in its document."""
+    return outcome._replace(document=encode({**decode(outcome.document), **fields}))
 
 
-def noted(raw: bytes, notes: tuple[str, ...]) -> bytes:
-    """An archived document with notes on its last execution, to be told; it is not written."""
-    document = decode(raw)
-    document["last_execution"] = {**document["last_execution"], "notes": list(notes)}
-    return encode(document)
-
-
-def failed(document: Document, execution: Execution, at: datetime, decision: Decision) -> Outcome:
+def failed(document: Document, execution: Execution, at: datetime, decision: Decision) -> ToArchive | Rescheduled:
     """The outcome of a failed attempt, after the decision."""
     fields = remember(document, execution)
     error = ": ".join(filter(None, (execution.exception, execution.message)))
@@ -158,7 +292,7 @@ def failed(document: Document, execution: Execution, at: datetime, decision: Dec
         fields |= _concluded(document, State.at_the_end(False, decision.why), at, error)
         if decision.reason is not None:
             fields["reason"] = decision.reason
-        return encode(archived_document(document, decision.why, at, fields))
+        return to_archive(document, decision.why, at, fields)
     fields |= _concluded(document, State.WAITING, at, error)
     fields.update(scheduled_at=decision.at, postponed=decision.at > at, **_begun(document, execution.started_at, at))
     unset: tuple[str, ...] = UNLOCKED
@@ -166,15 +300,18 @@ def failed(document: Document, execution: Execution, at: datetime, decision: Dec
         unset += ("snoozed",)  # it waits for another reason now
     if decision.group is not None:
         fields.update(group=decision.group, lane=lane_of(document, group=decision.group))
+    if not execution.crashed:
+        unset += _forget_worker_deaths(document, fields)
+    told = {"error": _error(fields["last_execution"]), "next": decision.at}
+    event = JobEvent("job.failed", told, execution.notes)
     attempted = _attempted(document, at, Again.RETRIED)
-    outcome = Rescheduled(document["_id"], document["attempts"], fields, unset, attempted=attempted)
-    return outcome if execution.crashed else _ended_by_itself(document, outcome)
+    return rescheduled(document["_id"], document["attempts"], fields, unset, attempted=attempted, event=event)
 
 
 def decide_for(
     document: Document, policy: RetryPolicy | None, at: datetime, error: BaseException | None = None
 ) -> Decision:
-    """What to do with a job whose attempt failed with this error; without one, its process died."""
+    """The decision about a job whose attempt failed with this error; without an error, its process died."""
     failure = Failure(
         attempt=document["attempts"] + 1,
         created_at=document["created_at"],
@@ -221,50 +358,56 @@ def worker_died(
     if deaths >= MAX_WORKER_DEATHS:
         fields["reason"] = f"its whole worker died {deaths} times; the last time: {message}"
         fields |= _concluded(document, State.FAILED, at, message)
-        return encode(archived_document(document, Why.WORKER_DIED_TOO_MANY_TIMES, at, fields))
+        return to_archive(document, Why.WORKER_DIED_TOO_MANY_TIMES, at, fields)
     fields |= _concluded(document, State.WAITING, at, message)
     fields |= {"lane": lane_of(document, worker_deaths=deaths), **_begun(document, started_at, at)}
-    return Rescheduled(document["_id"], document["attempts"], fields, UNLOCKED)
+    return rescheduled(document["_id"], document["attempts"], fields)
 
 
 def snoozed(
-    document: Document, at: datetime, until: datetime, reason: str, started_at: datetime | None = None
+    document: Document,
+    at: datetime,
+    until: datetime,
+    reason: str,
+    started_at: datetime | None = None,
+    *,
+    also: Mapping[str, Any] = MappingProxyType({}),
+    signal: tuple[str, int] | None = None,
 ) -> Rescheduled:
-    """A job that asked to be run later: no attempt is counted, and nothing has failed."""
+    """A job that asked to be run later, or whose own transaction met others for too long (`also` counts that): no
+    attempt is counted, and nothing has failed."""
     snoozes = document.get("snoozes") or 0
-    fields = {"scheduled_at": until, "postponed": until > at, "snoozes": snoozes + 1, "snoozed": reason}
+    fields = {"scheduled_at": until, "postponed": until > at, "snoozes": snoozes + 1, "snoozed": reason, **also}
     fields |= _concluded(document, State.WAITING, at) | _begun(document, started_at, at)
-    attempted = _attempted(document, at, Again.SNOOZED)
-    outcome = Rescheduled(document["_id"], document["attempts"], fields, UNLOCKED, snoozes, attempted)
-    return _ended_by_itself(document, outcome)
+    return rescheduled(
+        document["_id"],
+        document["attempts"],
+        fields,
+        UNLOCKED + _forget_worker_deaths(document, fields),
+        snoozes=snoozes,
+        attempted=_attempted(document, at, Again.SNOOZED),
+        signal=signal,
+        event=JobEvent("job.snoozed", {"next": until, "reason": reason}),
+    )
 
 
-def _ended_by_itself(document: Document, outcome: Rescheduled) -> Rescheduled:
-    """The attempt did not kill its worker: earlier worker deaths count no more."""
+def _forget_worker_deaths(document: Document, fields: Document) -> tuple[str, ...]:
+    """The attempt did not kill its worker: earlier worker deaths no longer count. Adds to the fields, and returns the
+    fields to unset."""
     if "worker_deaths" not in document:
-        return outcome
-    changed = {"group": outcome.fields.get("group", document["group"])}
-    lane = lane_of(document, **changed, worker_deaths=0)
-    return replace(outcome, fields={**outcome.fields, "lane": lane}, unset=(*outcome.unset, "worker_deaths"))
-
-
-def conflicted(
-    document: Document, at: datetime, until: datetime, reason: str, started_at: datetime | None = None
-) -> Rescheduled:
-    """A job whose own transaction has met others for too long: likewise. How often that has been is bounded."""
-    outcome = snoozed(document, at, until, reason, started_at)
-    return replace(outcome, fields={**outcome.fields, "conflicts": (document.get("conflicts") or 0) + 1})
+        return ()
+    fields["lane"] = lane_of(document, group=fields.get("group", document["group"]), worker_deaths=0)
+    return ("worker_deaths",)
 
 
 def paused(
     document: Document, at: datetime, until: datetime, pause: JobPauses, started_at: datetime | None = None
 ) -> Rescheduled:
     """A job that sleeps or waits for a signal: no attempt is counted, and nothing has failed."""
-    outcome = snoozed(document, at, until, str(pause), started_at)
-    fields = {**outcome.fields, "checkpoints": pause.checkpoints} if pause.checkpoints else dict(outcome.fields)
+    also: Document = {"checkpoints": pause.checkpoints} if pause.checkpoints else {}
     if pause.waits_for is not None:
-        fields["waits_for"] = {name: value for name, value in pause.waits_for._asdict().items() if value is not None}
-    return replace(outcome, fields=fields, signal=pause.signal)
+        also["waits_for"] = {name: value for name, value in pause.waits_for._asdict().items() if value is not None}
+    return snoozed(document, at, until, str(pause), started_at, also=also, signal=pause.signal)
 
 
 def ended_by_force(
@@ -286,44 +429,45 @@ def ended_by_force(
 
 def not_started(document: Document) -> Rescheduled:
     """A job that was marked as started but did not start: it waits again, unchanged."""
-    return Rescheduled(document["_id"], document["attempts"], {}, ("started_by", "started_at"))
+    return rescheduled(document["_id"], document["attempts"], {}, ("started_by", "started_at"))
 
 
 def interrupted(document: Document, progress: Document, started_at: datetime, happened: Document) -> Rescheduled:
     """A job that was started and ended by us: it waits again, with the progress that it has reported, and no attempt is
     counted. Its run loses its token, and its history says what happened."""
     fields = progress | _begun(document, started_at, started_at)
-    return Rescheduled(document["_id"], document["attempts"], fields, UNLOCKED, happened=happened)
+    return rescheduled(document["_id"], document["attempts"], fields, happened=happened)
 
 
 def cancelled_by(document: Document) -> dict[str, str]:
-    """Who has cancelled a job, and why, for the log."""
+    """The person who cancelled a job, and the reason, for the log."""
     cancel = document.get("cancel")
     said = cancel if isinstance(cancel, Mapping) else {}
     return {"by": str(said.get("by") or "somebody"), "reason": str(said.get("reason") or "no reason given")}
 
 
-def cancelled(document: Document, at: datetime, execution: Execution | None = None) -> bytes:
+def cancelled(document: Document, at: datetime, execution: Execution | None = None) -> ToArchive:
     """A job that was cancelled, while it waited or, with an execution, while it ran."""
     flag = document.get("cancel")
     reason = flag.get("reason") if isinstance(flag, dict) else None
     fields = {"reason": reason, **_concluded(document, State.CANCELLED, at)}
     if execution is not None:
         fields |= remember(document, execution)
-    return encode(archived_document(document, Why.CANCELLED, at, fields))
+    return to_archive(document, Why.CANCELLED, at, fields)
 
 
-def expired(document: Document, at: datetime) -> bytes:
-    """A job whose time to start is over."""
-    reason = f"it had not started by {document['expires_at'].isoformat(' ', 'seconds')}, when it expired"
+def expired(document: Document, at: datetime) -> ToArchive:
+    """A job that expired before it started."""
+    what = "its next attempt" if document.get("attempts") else "it"
+    reason = f"{what} had not started by {document['expires_at'].isoformat(' ', 'seconds')}, when it expired"
     fields = {"reason": reason, **_concluded(document, State.CANCELLED, at)}
-    return encode(archived_document(document, Why.EXPIRED, at, fields))
+    return to_archive(document, Why.EXPIRED, at, fields)
 
 
-def not_released(document: Document, why: Why, at: datetime, reason: str) -> bytes:
+def not_released(document: Document, why: Why, at: datetime, reason: str) -> ToArchive:
     """A step of a flow that will not start: a step that it waits for has failed, or its arguments cannot be."""
     fields = {"reason": reason, **_concluded(document, State.FAILED, at)}
-    return encode(archived_document(document, why, at, fields))
+    return to_archive(document, why, at, fields)
 
 
 def misplaced(document: Document, at: datetime) -> Rescheduled:
@@ -331,50 +475,59 @@ def misplaced(document: Document, at: datetime) -> Rescheduled:
     lane = lane_of(document)
     later = {"scheduled_at": at + _UNKNOWN_TASK_PAUSE, "postponed": True}
     fields = {"lane": lane} if document.get("lane") != lane else later
-    return Rescheduled(document["_id"], document["attempts"], fields, UNLOCKED)
+    return rescheduled(document["_id"], document["attempts"], fields, event=JobEvent("job.misplaced", {}))
 
 
 def unopened(document: Document, at: datetime, reason: str) -> Rescheduled:
     """A job whose payload this process cannot open: it waits a while for a worker with the codec and the key. Its code
     has not run, and no attempt is counted."""
     fields = {"scheduled_at": at + _UNKNOWN_TASK_PAUSE, "postponed": True, "unopened": cut(reason)}
-    return Rescheduled(document["_id"], document["attempts"], fields, UNLOCKED)
+    event = JobEvent("job.unopened", {"error": fields["unopened"]})
+    return rescheduled(document["_id"], document["attempts"], fields, event=event)
 
 
-def unreadable(id: JobId, raw: bytes, at: datetime, reason: str) -> bytes:
+def unreadable(id: JobId, raw: bytes, at: datetime, reason: str) -> ToArchive:
     """A document that cannot be a job, and was found out too late to be set aside before."""
     record = {"_id": id, "done": False, "why": Why.MALFORMED, "reason": reason, "archived_at": at, **place_in_flow(raw)}
-    return encode({**record, "original": plain_value(raw)})
+    return as_archived({**record, "original": plain_value(raw)})
 
 
 def place_in_flow(raw: bytes) -> Document:
-    """What must be kept of a document that cannot be a job: if it is a step of a flow, others wait for it."""
-    place = flow_of(raw)
+    """The place in a flow, which must be kept of a document that cannot be a job: other steps wait for it."""
+    place = flow_of(decode_leniently(raw)) if raw else None
     return {} if place is None else {"flow": flow_document(place)}
 
 
 def reduced(id: JobId, outcome: Outcome, original: bytes | None, at: datetime, reason: str) -> Iterator[Outcome | None]:
-    """What can be kept of an outcome whose document MongoDB refuses, the fullest form first.
+    """Smaller forms of an outcome whose document MongoDB refuses, the fullest form first.
 
     A job that is to run again does so, without the record of its attempts; if that is refused too, it is archived with
     its original document, which holds its arguments. A job that has ended is archived without what may be large.
     """
     reason = f"the outcome could not be stored as it was: {reason}"
     record: Document = {"_id": id, "done": False, "why": Why.MALFORMED, "archived_at": at, "reason": reason}
-    record |= place_in_flow(outcome if isinstance(outcome, bytes) else original or b"")
+    record |= place_in_flow(outcome.document if isinstance(outcome, ToArchive) else original or b"")
     if isinstance(outcome, Rescheduled):
-        fields = {name: value for name, value in outcome.fields.items() if name in _PLANNED_FIELDS}
-        yield replace(outcome, fields=fields, happened=None)
-        yield from (encode({**record, "original": value}) for value in as_value(original or b""))
+        yield outcome._replace(updates=[Update(update.query, _planned(update.update)) for update in outcome.updates])
+        yield from (as_archived({**record, "original": value}) for value in as_value(original or b""))
         return
     ended: Document = {}
     with contextlib.suppress(Exception):
-        ended = decode(outcome.document if isinstance(outcome, Settled) else outcome)
+        ended = decode(outcome.document)
     for dropped in (_LARGE_FIELDS, ended.keys() - _SMALL_FIELDS):
         kept = {name: value for name, value in ended.items() if name not in dropped}
         with contextlib.suppress(*DRIVER_REFUSES):
-            yield encode({**kept, **record, "done": kept.get("done", False), "why": kept.get("why", Why.MALFORMED)})
-    yield encode(record)
+            yield as_archived(
+                {**kept, **record, "done": kept.get("done", False), "why": kept.get("why", Why.MALFORMED)}
+            )
+    yield as_archived(record)
+
+
+def _planned(changes: Document) -> Document:
+    """An update without the fields that may be large."""
+    planned = {name: value for name, value in changes.get("$set", {}).items() if name in _PLANNED_FIELDS}
+    kept = {operator: value for operator, value in changes.items() if operator == "$unset"}
+    return {"$set": planned, **kept} if planned else kept
 
 
 def _begun(document: Document, started_at: datetime | None, at: datetime) -> Document:
@@ -383,7 +536,7 @@ def _begun(document: Document, started_at: datetime | None, at: datetime) -> Doc
 
 
 def _attempted(document: Document, at: datetime, again: Again) -> Attempted | None:
-    """To be counted; None where the document does not say of what."""
+    """The attempt to be counted; None if the document has no group or task."""
     group, task = document.get("group"), document.get("task")
     return Attempted(at, group, task, again) if is_text(group) and is_text(task) else None
 
@@ -396,7 +549,7 @@ def _concluded(document: Document, state: State, at: datetime, error: str | None
 
 
 class _DecidedLater(RetryPolicy):
-    """Stands for a custom policy of the application, which only the children know: the job runs again at once."""
+    """Stands for a custom policy of the application, which only the children know: the job runs again immediately."""
 
     def decide(self, failure: Failure) -> Decision:
         return Retry(failure.scheduled_at if failure.crashed else failure.failed_at)

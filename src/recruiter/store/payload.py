@@ -1,11 +1,10 @@
-"""The payload of a job: its arguments, its result, what its checkpoints keep and what signals bring, sealed by a codec
-of the application before they are stored, and opened where they are needed.
+"""The payload of a job: its arguments, its result, and the values of its checkpoints and signals. A codec of the
+application seals them before they are stored, and opens them where they are used.
 
     args: {order: 7, __recruiter__: "sealed", codec: "aes-gcm", of: "job", payload: Binary(…)}
 
-Arguments that are to stay `clear` keep their place, so that searches find them. Recruiters, cleaners and supervisors
-never open anything: only producers, children and readers of results have the codec. Without a codec nothing is
-sealed, and nothing here costs more than a look.
+Arguments in `clear` are not sealed, so that searches find them. Only producers, children and readers of results need
+the codec; recruiters, cleaners and supervisors never open a payload. Without a codec nothing is sealed.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _CLEAR_FIELDS = (TAG, "codec", "payload", "of")
 
 
 class Sealed(StrEnum):
-    """What is sealed of a job."""
+    """The sealed parts of a job."""
 
     ARGUMENTS = "args"
     RESULT = "result"
@@ -38,7 +37,7 @@ class Sealed(StrEnum):
 
 
 class Owner(NamedTuple):
-    """What payloads belong to: a job and all jobs that repeat it (`Job.key`). The arguments of the occurrences of a
+    """The owner of payloads: a job and all jobs that repeat it (`Job.key`). The arguments of the occurrences of a
     scheduler are sealed once, and belong to the scheduler."""
 
     job: JobId
@@ -46,28 +45,28 @@ class Owner(NamedTuple):
 
 
 def owner_of(document: Mapping[str, Any]) -> Owner:
-    """Of a job's document, in `scheduled` or in the archive."""
+    """From a job's document, in `scheduled` or in the archive."""
     first = (document.get("origin"), document.get("recovered_from"), document["_id"])
     return Owner(next(id for id in first if id is not None), document.get("urn"))
 
 
 @runtime_checkable
 class PayloadCodec(Protocol):
-    """What an application gives to have its payloads encrypted or compressed: `Recruiter(codec=…)`."""
+    """Encrypts or compresses the payloads of an application: `Recruiter(codec=…)`."""
 
     @property
     def name(self) -> str:
-        """Stored beside each payload, so that people see what it is."""
+        """Stored with each payload."""
 
     def encode(self, payload: bytes, context: bytes) -> bytes:
-        """The payload as it is stored. `context` says what it is of; it is the same when it is decoded."""
+        """The payload to store. `context` names its owner; `decode` gets the same context."""
 
     def decode(self, payload: bytes, context: bytes) -> bytes:
-        """What `encode` was given. Raises an exception if it cannot be had."""
+        """The payload that `encode` was called with. Raises an exception if it cannot be decoded."""
 
 
 class Payload:
-    """Seals and opens, or does nothing where there is no codec.
+    """Seals and opens payloads; does nothing without a codec.
 
     A sealed value is bound to its job and its name: the codec gets both as context, and a value that was moved to
     another job, task, step or signal does not open. Payloads of the first release have no `of`, and were bound to their
@@ -87,15 +86,14 @@ class Payload:
 
     @property
     def has_codec(self) -> bool:
-        """Whether it calls code of the application."""
         return self._codec is not None
 
     def seal_arguments(
         self, task: str, args: Mapping[str, Any] | Sequence[Any], owner: Owner, *, step: bool = False
     ) -> Any:
-        """The arguments as they are stored, of a job, or with a urn of the occurrences of that scheduler. Every new job
-        comes through here. Raises InvalidArguments if a result of a step is among them, unless the job is a `step` of a
-        flow: nobody would put the value in its place."""
+        """The arguments to store, of a job or, with a urn, of the occurrences of that scheduler. Every new job comes
+        through here. Raises InvalidArguments if they contain the result of a step, unless the job is a `step` of a
+        flow: the placeholder would never be replaced."""
         if type(args) is WithResults and not step:
             raise InvalidArguments(
                 f"{task}: the result of a step is an argument; such a job must be a step of its flow: flow.add(…)"
@@ -106,8 +104,8 @@ class Payload:
         return {**clear, **self._sealed(Sealed.ARGUMENTS, task, owner, args)}
 
     def open_arguments(self, task: str, args: Any, owner: Owner) -> Any:
-        """The arguments as they were before. Raises PayloadSealed, and InvalidArguments for arguments in clear where
-        only sealed ones are taken."""
+        """The original arguments. Raises PayloadSealed, and InvalidArguments for unsealed arguments with
+        `sealed_only`."""
         if is_sealed(args):
             return self._opened(Sealed.ARGUMENTS, task, owner, args)
         if self._sealed_only:
@@ -115,12 +113,11 @@ class Payload:
         return args
 
     def seal(self, what: Sealed, owner: Owner, value: Any, name: str = "") -> Any:
-        """A result, or the value of the checkpoint or signal of this name, as it is stored."""
+        """The stored form of a result, or of the value of the checkpoint or signal of this name."""
         return value if self._codec is None or value is None else self._sealed(what, name, Owner(owner.job), value)
 
     def open(self, what: Sealed, owner: Owner, value: Any, name: str = "") -> Any:
-        """The value as it was before. Raises PayloadSealed, also for a value in clear where only sealed ones are
-        taken."""
+        """The original value. Raises PayloadSealed, also for an unsealed value with `sealed_only`."""
         if is_sealed(value):
             return self._opened(what, name, Owner(owner.job), value)
         if self._sealed_only and value is not None:
@@ -152,7 +149,7 @@ def is_sealed(value: Any) -> bool:
 
 
 def shown_payload(value: Any) -> Any:
-    """For people: what is clear, and of the rest only that it is there."""
+    """For people: the clear arguments, and the size of the sealed payload."""
     if not is_sealed(value):
         return value
     clear = {name: each for name, each in value.items() if name not in _CLEAR_FIELDS}
@@ -160,7 +157,7 @@ def shown_payload(value: Any) -> Any:
 
 
 def _context(what: Sealed, name: str, owner: Owner, of: Any) -> bytes:
-    """What a payload belongs to: its job, or its scheduler, and its task, checkpoint or signal."""
+    """Binds a payload to its job or scheduler, and to its task, checkpoint or signal."""
     if of is None:  # as the first release bound it
         return f"recruiter/args/{name}".encode() if what is Sealed.ARGUMENTS else b"recruiter/result"
     bound = {"scheduler": owner.urn} if of == "scheduler" else {"job": owner.job}

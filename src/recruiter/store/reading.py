@@ -11,25 +11,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+import bson
+from bson import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
 
 from recruiter.domain.text import cut, shown
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import RecruiterError, UnreadableDocument
-from recruiter.store.codec import Document, decode, decode_leniently, this_document
+from recruiter.store.codec import OPTIONS, Document, decode_leniently, this_document
 
 T = TypeVar("T")
 
 _LONGEST_REASON = 300
 
 
-def parsed(collection: str, found: Iterable[RawBSONDocument], parse: Callable[[Document], T]) -> Parsed[T]:
+def parsed(
+    collection: str,
+    found: Iterable[RawBSONDocument],
+    parse: Callable[[Document], T],
+    options: CodecOptions[Document] = OPTIONS,
+) -> Parsed[T]:
     """Each document by itself."""
     values: list[T] = []
     unreadable: list[Unreadable] = []
     for document in found:
-        value = parse_one(collection, bytes(document.raw), parse)
+        value = parse_one(collection, bytes(document.raw), parse, options)
         if isinstance(value, Unreadable):
             unreadable.append(value)
         else:
@@ -37,28 +44,19 @@ def parsed(collection: str, found: Iterable[RawBSONDocument], parse: Callable[[D
     return Parsed(values, unreadable)
 
 
-def parse_one(collection: str, raw: bytes, parse: Callable[[Document], T]) -> T | Unreadable:
+def parse_one(
+    collection: str, raw: bytes, parse: Callable[[Document], T], options: CodecOptions[Document] = OPTIONS
+) -> T | Unreadable:
     try:
-        return parse(decode(raw))
+        return parse(bson.decode(raw, options))
     except Exception as error:  # whatever is wrong with it: this is the place where that is found out
         return unreadable(collection, raw, error)
 
 
-def parse_fields(collection: str, raw: bytes, document: Document, parse: Callable[[Document], T]) -> T | Unreadable:
-    """The same of what could be decoded of it leniently."""
-    try:
-        return parse(document)
-    except Exception as error:
-        return unreadable(collection, raw, error)
-
-
 def unreadable(collection: str, raw: bytes, error: Exception | str) -> Unreadable:
-    return Unreadable(collection, shown(decode_leniently(raw)[0].get("_id")), _reason(error), raw)
-
-
-def _reason(error: Exception | str) -> str:
-    told = str(error) if isinstance(error, str | RecruiterError) else f"{type(error).__name__}: {error}"
-    return " ".join(cut(told, _LONGEST_REASON).split())
+    reason = str(error) if isinstance(error, str | RecruiterError) else f"{type(error).__name__}: {error}"
+    reason = " ".join(cut(reason, _LONGEST_REASON).split())
+    return Unreadable(collection, shown(decode_leniently(raw).get("_id")), reason, raw)
 
 
 def delete_these(collection: Collection[Document], found: Iterable[RawBSONDocument]) -> int:

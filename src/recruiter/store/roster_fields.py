@@ -6,7 +6,7 @@ The collection itself, and the protocol on it, is `store/collections/roster.py`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -17,8 +17,8 @@ from bson import ObjectId
 
 from recruiter.domain.job import JobId
 from recruiter.domain.observation import UNDECLARED_DEAD_AFTER_SECONDS
-from recruiter.domain.planning.assign import Registration
 from recruiter.domain.planning.needs import Needs
+from recruiter.domain.planning.workers import RosterWorker
 from recruiter.errors import UnreadableDocument
 from recruiter.store import fields as field
 from recruiter.store.codec import Document, decode_leniently
@@ -30,19 +30,6 @@ _MOST_SLOTS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """How far a worker has seen its own list: as of its n-th release and its n-th assignment it had so many jobs.
-
-    Only the worker takes jobs off its list, and the leader only adds at the end. So as long as the number of releases
-    has not changed, whatever is new stands behind these.
-    """
-
-    settled: int
-    given: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
 class Holding:
     """What a worker holds, as of its n-th release and its n-th assignment. Both numbers only grow: of two answers, the
     one with a smaller number is older, and must be ignored."""
@@ -50,13 +37,6 @@ class Holding:
     assigned: list[JobId]
     settled: int
     given: int = 0
-    behind: int | None = None
-    """None when these are all; otherwise these are the new ones, behind so many that the worker has seen."""
-
-    @property
-    def count(self) -> int:
-        """How many jobs the list has."""
-        return len(self.assigned) + (self.behind or 0)
 
 
 class Assignment(NamedTuple):
@@ -69,12 +49,11 @@ class Assignment(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class ReleaseAnswer:
     """The answer to a release."""
 
-    held: frozenset[JobId] | None
-    """Everything that the worker held before: only of these may it say what became of them. None when it is certain
-    that it held all that it released."""
+    held: frozenset[JobId]
+    """Everything that the worker held before: only the outcomes of these jobs may be written."""
     holding: Holding
     """What it holds now."""
 
@@ -110,7 +89,7 @@ class RosterEntry:
     id: str
     host: str
     pid: int
-    registration: Registration
+    registration: RosterWorker
     joined_at: datetime
     seen_at: datetime
     running: tuple[Mapping[str, Any], ...]
@@ -181,29 +160,20 @@ def assignment_of(event: Document) -> Assignment | None:
     return Assignment(worker, given, jobs) if jobs and all(map(is_job_id, jobs)) else None
 
 
-def released_from(before: Document, ids: Sequence[JobId]) -> Released:
-    all_ = Holding(before["assigned"], before["settled"] + 1, before["given"])
-    return Released(frozenset(before["assigned"]), without(all_, ids))
-
-
-def released_of_seen(before: Document, ids: Sequence[JobId], seen: Seen) -> Released:
-    left = Holding(before["assigned"], before["settled"] + 1, before["given"], seen.count - len(ids))
-    return Released(None, left)
-
-
-def without(all_: Holding, ids: Sequence[JobId]) -> Holding:
+def released_from(before: Document, ids: Collection[JobId]) -> ReleaseAnswer:
     gone = set(ids)
-    return Holding([id for id in all_.assigned if id not in gone], all_.settled, all_.given)
+    left = [id for id in before["assigned"] if id not in gone]
+    return ReleaseAnswer(frozenset(before["assigned"]), Holding(left, before["settled"] + 1, before["given"]))
 
 
-def registration_from(document: Document) -> Registration:
+def registration_from(document: Document) -> RosterWorker:
     """The parser of what is planned with."""
     groups = field.texts(document, "groups", None)
     drained = field.mapping(document, "drained", None)
     field.whole(document, "term", most=HIGHEST_TERM)
     if "given" in document:  # assigning raises it
         field.whole(document, "given")
-    return Registration(
+    return RosterWorker(
         id=field.text(document, "_id"),
         groups=None if groups is None else frozenset(groups),
         tasks=frozenset(field.texts(document, "tasks")),
@@ -217,7 +187,7 @@ def registration_from(document: Document) -> Registration:
         child_sessions=tuple(session for _, session in sessions_from(document)),
         host=field.text(document, "host", ""),
         resources=_resources(field.text(document, "resources", "")),
-        metered=tuple(dict(field.array({"metered": [], **document}, "metered", _metered)).items()),
+        limited=tuple(dict(field.array({"metered": [], **document}, "metered", _limited_job)).items()),
         seen_at=field.moment(document, "seen_at", None),
         dead_after=field.number(document, "considered_dead_after", None, least=0),
     )
@@ -240,7 +210,7 @@ def entry_from(document: Document) -> RosterEntry:
     )
 
 
-def whole_registration_from(document: Document) -> Registration:
+def whole_registration_from(document: Document) -> RosterWorker:
     """The same of whole documents, as `read` sees them."""
     return registration_from({**document, "holds": len(field.array(document, "assigned", lambda _, id: id))})
 
@@ -264,7 +234,7 @@ def sessions_from(document: Document) -> list[tuple[int, SessionId]]:
 
 
 def last_entry_from(raw: bytes) -> LastEntry:
-    document = decode_leniently(raw)[0]
+    document = decode_leniently(raw)
     runs = document.get("running")
     running = {
         run["job"]: run["since"] if isinstance(run.get("since"), datetime) else None
@@ -299,7 +269,7 @@ def _run(place: str, value: Any) -> Document:
     }
 
 
-def _metered(place: str, value: Any) -> tuple[JobId, str]:
+def _limited_job(place: str, value: Any) -> tuple[JobId, str]:
     entry = field.mapping({place: value}, place)
     return field.job_id(f"{place}.job", entry.get("job")), field.text(entry, "lane")
 

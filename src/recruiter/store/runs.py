@@ -36,6 +36,7 @@ from recruiter.domain.names import id_told
 from recruiter.errors import InvalidSession, JobEnded, JobTooLarge, Superseded, UnsupportedValue
 from recruiter.store.codec import LARGEST_JOB, Document, encode
 from recruiter.store.job_fields import checkpoint_document, checkpoints_of, signal_wait_from, signals_of
+from recruiter.store.outcomes import ToArchive
 from recruiter.store.payload import Payload, Sealed, owner_of
 from recruiter.store.sessions import SessionId
 
@@ -52,7 +53,7 @@ class Run:
         document: Document,
         worker: str,
         started_at: datetime,
-        succeeded: Callable[[], bytes],
+        succeeded: Callable[[], ToArchive],
         *,
         stored: bool,
     ) -> None:
@@ -63,13 +64,13 @@ class Run:
         self.stored = stored
         self.started_at = started_at
         self.succeeded = succeeded
-        """Makes the document for the archive, as of now."""
+        """The outcome, if the job succeeds now."""
         self.token: UUID | None = None
         self._proving = threading.Lock()
         """Steps of a job may run in several threads, and each of them proves first: there is one token."""
         self.in_transaction = False
-        self.committed: bytes | None = None
-        """The archived document, once the job has ended in its own transaction."""
+        self.committed: ToArchive | None = None
+        """The outcome, once the job has ended in its own transaction."""
         self.not_committed: BaseException | None = None
         """Why its own transaction could not be committed, if that was not the job's own doing."""
         self.answer_was_lost = False
@@ -121,32 +122,14 @@ class Run:
 
     def _note(self, *sessions: SessionId) -> None:
         """On the roster, once for each registration."""
-        new = _noted.news(self.worker, sessions)
+        new = [session for session in sessions if (os.getpid(), self.worker, repr(session)) not in _noted]
         if new and not self.store.roster.note_sessions(self.worker, os.getpid(), new):
             raise self.lost()
-        _noted.add(self.worker, new)
+        _noted.update((os.getpid(), self.worker, repr(session)) for session in new)
 
 
-class _Noted:
-    """The sessions of this process that are on the roster."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: set[tuple[int, str, str]] = set()
-
-    def news(self, worker: str, sessions: tuple[SessionId, ...]) -> list[SessionId]:
-        with self._lock:
-            return [session for session in sessions if self._key(worker, session) not in self._known]
-
-    def add(self, worker: str, sessions: list[SessionId]) -> None:
-        with self._lock:
-            self._known.update(self._key(worker, session) for session in sessions)
-
-    def _key(self, worker: str, session: SessionId) -> tuple[int, str, str]:
-        return os.getpid(), worker, repr(session)
-
-
-_noted = _Noted()
+_noted: set[tuple[int, str, str]] = set()
+"""The sessions that are on the roster: process, worker, session. Noting one twice does no harm."""
 
 
 def _as_stored(moment: datetime) -> datetime:
@@ -203,16 +186,14 @@ class Checkpoints:
     def keep(self, name: str, value: Any, returns: Any = Any) -> Checkpoint:
         """Keeps a result durably. What cannot be stored is kept as a problem: it was done, and is not done again."""
         try:
-            stored, problem = self._sealed(name, encode_result(value, returns)), None
+            encoded = encode_result(value, returns)
+            stored, problem = self._payload.seal(Sealed.CHECKPOINT, self._owner, encoded, name), None
             size = len(encode({"result": stored})) + len(encode({**self._document, **self._fields()}))
             if size > LARGEST_JOB:
                 stored, problem = None, f"its result made the job larger than {LARGEST_JOB:,} bytes"
         except UnsupportedValue as error:
             stored, problem = None, str(error)
         return self._add(Checkpoint(name, self._now(), stored, problem))
-
-    def _sealed(self, name: str, value: Any) -> Any:
-        return self._payload.seal(Sealed.CHECKPOINT, self._owner, value, name)
 
     def result(self, checkpoint: Checkpoint, returns: Any = Any) -> Any:
         """What was kept. Raises UnsupportedValue or JobTooLarge if that could not be."""

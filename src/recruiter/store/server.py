@@ -3,7 +3,7 @@ Recruiter's own work, and raises StoreRefused without them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -195,7 +195,7 @@ def connected(address: str, credentials: str = "") -> Iterator[Connection]:
 
 def hello(connection: Connection) -> Hello:
     """What the server is right now."""
-    answer = _command(connection, {"hello": 1})
+    answer = command(connection, {"hello": 1})
     return Hello(
         set_name=answer.get("setName"),
         writable_primary=bool(answer.get("isWritablePrimary")),
@@ -206,14 +206,14 @@ def hello(connection: Connection) -> Hello:
 
 def data_folder(connection: Connection) -> str:
     """The `dbPath` the server was started with; proof of which server answers at an address."""
-    parsed = _command(connection, {"getCmdLineOpts": 1}).get("parsed", {})
+    parsed = command(connection, {"getCmdLineOpts": 1}).get("parsed", {})
     return str(parsed.get("storage", {}).get("dbPath", ""))
 
 
 def replica_set_config(connection: Connection) -> Document | None:
     """The replica set's configuration, or None before it was initiated."""
     try:
-        return dict(_command(connection, {"replSetGetConfig": 1})["config"])
+        return dict(command(connection, {"replSetGetConfig": 1})["config"])
     except StoreError as error:
         cause = error.__cause__
         if isinstance(cause, OperationFailure) and cause.code == NOT_YET_INITIALIZED:
@@ -221,31 +221,17 @@ def replica_set_config(connection: Connection) -> Document | None:
         raise
 
 
-def initiate(
-    connection: Connection,
-    name: str,
-    addresses: Sequence[str],
-    settings: Mapping[str, Any] | None = None,
-    arbiters: Collection[str] = (),
-) -> None:
-    """Make the servers at `addresses`, all of them empty, one replica set, in which some only vote."""
-    config = {"_id": name, "members": _members(addresses, arbiters), "settings": dict(settings or {})}
-    _command(connection, {"replSetInitiate": config})
+def initiate(connection: Connection, name: str, address: str) -> None:
+    """Makes the empty server at this address a replica set."""
+    command(connection, {"replSetInitiate": {"_id": name, "members": [{"_id": 0, "host": address}]}})
 
 
-def reconfigure(connection: Connection, config: Document, addresses: Sequence[str]) -> None:
-    """Force the set to consist of `addresses`, whatever it was; only for a set with nobody else in it."""
-    changed = {**config, "version": config["version"] + 1, "members": _members(addresses)}
-    _command(connection, {"replSetReconfig": changed, "force": True})
-
-
-def _members(addresses: Sequence[str], arbiters: Collection[str] = ()) -> list[Document]:
-    return [
-        {"_id": number, "host": address, **({"arbiterOnly": True} if address in arbiters else {})}
-        for number, address in enumerate(addresses)
-    ]
+def reconfigure(connection: Connection, config: Document, address: str) -> None:
+    """Forces the set to consist of the server at this address."""
+    changed = {**config, "version": config["version"] + 1, "members": [{"_id": 0, "host": address}]}
+    command(connection, {"replSetReconfig": changed, "force": True})
 
 
 @store_call
-def _command(connection: Connection, command: Document) -> Document:
+def command(connection: Connection, command: Document) -> Document:
     return connection.admin.command(command)

@@ -6,9 +6,8 @@
     retire    roster delete +  scheduled update / archived insert                   by the leader, a silent worker
     set aside lease fence   +  archived insert  +  scheduled delete                 by the leader, jobs nobody holds
     repeat    lease fence   +  schedulers update  +  scheduled insert               by the leader, when it is time
-    create    creations insert  +  scheduled insert                                 by a producer, once for an id
-    recover   archived update  +  scheduled insert                                  by a person, ended jobs once more
     lead      lease fence   +  what the leader decides for the steps of flows       by the leader (steps/release.py)
+    by hand   jobs that are created or recovered, flows that are controlled         by a producer or a person
 
 Whatever goes into the archive, and each attempt after which a job waits again, is counted in the same transaction
 (statistics.py), so the counts are exact. A step of a flow that goes into the archive, or comes back from it, leaves a
@@ -44,23 +43,20 @@ from pymongo.client_session import ClientSession
 from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure
 
 from recruiter.domain.job import Job, JobId
-from recruiter.domain.names import ASIDE
 from recruiter.domain.schedule.scheduler import Plan
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import DocumentLocked, DocumentRefused, StoreUnreachable, Superseded
-from recruiter.store.codec import RAW, Document, decode, decode_leniently, flow_of, id_of, job_document
+from recruiter.store.codec import RAW, Document, decode, decode_leniently, job_document
 from recruiter.store.collections.archived import Archived
-from recruiter.store.collections.creations import Creations
-from recruiter.store.collections.flows import Flows
+from recruiter.store.collections.flows import FlowCollection
 from recruiter.store.collections.leases import Leases
 from recruiter.store.collections.roster import Roster
-from recruiter.store.collections.scheduled import DUPLICATE_KEY, Marked, Scheduled, signalled
+from recruiter.store.collections.scheduled import Marked, Scheduled
 from recruiter.store.collections.schedulers import Schedulers
 from recruiter.store.collections.statistics import Statistics
-from recruiter.store.errors import our_own_documents, store_call
-from recruiter.store.job_fields import pushed
-from recruiter.store.outcomes import OutcomeBatch, Rescheduled, reduced
-from recruiter.store.roster_fields import Holding, LastEntry, Seen
+from recruiter.store.errors import is_duplicate, our_own_documents, store_call
+from recruiter.store.outcomes import OutcomeBatch, ToArchive, end_of, reduced
+from recruiter.store.roster_fields import Holding, LastEntry
 from recruiter.store.sessions import (
     LOCKED_FOR_SECONDS,
     LONGEST_TRANSACTION,
@@ -95,17 +91,15 @@ class Transactions:
         archived: Archived,
         roster: Roster,
         leases: Leases,
-        creations: Creations,
         schedulers: Schedulers,
         statistics: Statistics,
-        flows: Flows,
+        flows: FlowCollection,
     ) -> None:
         self._client = client
         self._scheduled = scheduled
         self._archived = archived
         self._roster = roster
         self._leases = leases
-        self._creations = creations
         self._schedulers = schedulers
         self._statistics = statistics
         self._flows = flows
@@ -155,32 +149,8 @@ class Transactions:
             session.end_session()
 
     @store_call
-    def create(self, document: Document, *, once_ever: bool, formerly: Sequence[str] = ()) -> bool:
-        """Stores a job under an id that is not in use; returns false, with nothing written, when it is.
-
-        `once_ever` remembers the id for good; otherwise it is free again when the archive has forgotten the job.
-        `formerly` are the ids that the job would have had under former names of its task.
-        """
-
-        def write(session: ClientSession) -> bool:
-            if once_ever:
-                self._creations.remember(document, formerly, session)
-            if self._archived.collection.find_one({"_id": document["_id"]}, {"_id": 1}, session=session):
-                session.abort_transaction()
-                return False
-            # A transaction that moves this id into the archive meanwhile deletes it here: one of the two must give way.
-            self._scheduled.collection.insert_one(document, session=session)
-            return True
-
-        try:
-            with self._client.start_session() as session:  # its own: many may create at once
-                return run_transaction(session, write)
-        except DuplicateKeyError:
-            return False
-
-    @store_call
-    def settle(self, worker: str, batch: OutcomeBatch, facts: Mapping[str, Any], seen: Seen | None = None) -> Holding:
-        """Settles a worker's finished jobs; returns what it still holds, or with `seen` what of that it has not seen.
+    def settle(self, worker: str, batch: OutcomeBatch, facts: Mapping[str, Any]) -> Holding:
+        """Settles a worker's finished jobs; returns what it still holds.
 
         Nothing is written for a job that the worker does not hold: it was settled before, with an unknown outcome
         then, or another worker holds it. Raises Superseded, with nothing written, when the worker is no longer on the
@@ -191,21 +161,19 @@ class Transactions:
         def write(session: ClientSession, batch: OutcomeBatch) -> Holding:
             fence.passed = False
             with our_own_documents(f"the roster document of worker {worker}"):
-                released = self._roster.release(worker, batch.ids, session, facts, seen) if seen else None
-                if released is None:  # it has released something since; this very batch, if the commit was not answered
-                    released = self._roster.release(worker, batch.ids, session, facts)
+                released = self._roster.release(worker, batch.ids, session, facts)
             if released is None:
                 raise Superseded(f"worker {worker} is no longer on the roster; its results were dropped")
             fence.passed = True
-            self._write(batch if released.held is None else batch.only(released.held), session)
+            self._write(batch.only(released.held), session)
             return released.holding
 
         with fence:
             return self._without_archived(batch, write)
 
-    def hand_back(self, worker: str, ids: Sequence[JobId], seen: Seen | None = None) -> Holding:
+    def hand_back(self, worker: str, ids: Sequence[JobId]) -> Holding:
         """Lets go of jobs that were never started; nothing else changes for them. Raises Superseded like `settle`."""
-        held = self._roster.hand_back(worker, ids, seen)
+        held = self._roster.hand_back(worker, ids)
         if held is None:
             raise Superseded(f"worker {worker} is no longer on the roster")
         return held
@@ -281,7 +249,7 @@ class Transactions:
             "$or": [{"_id": {"$in": first}}, {"started_by": entry.worker}, {"locked_by": entry.worker}],
         }
         raw: Any = self._scheduled.collection.with_options(codec_options=RAW)
-        jobs = [decode_leniently(bytes(document.raw))[0] for document in raw.find(query, session=session)]
+        jobs = [decode_leniently(bytes(document.raw)) for document in raw.find(query, session=session)]
         self._write(decide(entry, jobs), session)
         return entry
 
@@ -301,11 +269,11 @@ class Transactions:
             self._without_archived(batch, write)
 
     def archive_reduced(
-        self, id: JobId, outcome: bytes, refused: DocumentRefused, now: datetime, term: int, holder: str
+        self, id: JobId, outcome: ToArchive, refused: DocumentRefused, now: datetime, term: int, holder: str
     ) -> None:
         """The same of a job whose outcome MongoDB refuses: as much of it as it takes. Raises the last refusal."""
         for form in reduced(id, outcome, None, now, str(refused)):
-            if isinstance(form, bytes):
+            if isinstance(form, ToArchive):
                 try:
                     return self.archive_unheld(OutcomeBatch(archive={id: form}), term, holder)
                 except DocumentRefused as error:
@@ -318,70 +286,37 @@ class Transactions:
         the query that finds it; false, with nothing written, when that finds nothing any more."""
 
         def write(session: ClientSession) -> bool:
-            if not self._leases.fence(term, holder, session):
-                raise Superseded(f"term {term} is over; nothing was written")
+            self._prove(term, holder, session)
             if not self._scheduled.collection.delete_one(document, session=session).deleted_count:
                 session.abort_transaction()
                 return False
             self._archived.collection.insert_one(record, session=session)
-            self._flows.mark_ended([record], session)
+            self._flows.mark_ended([end_of(record)], session)
             return True
 
         return self._transaction(write)
 
     @store_call
-    def archive_new(self, id: JobId, raw: bytes, *, own_id: bool = False) -> bool:
+    def archive_new(self, id: JobId, ended: ToArchive, *, own_id: bool = False) -> bool:
         """A job that never waited: it ran where it was made. With an id of the user's own (`own_id`): false, with
         nothing written, when another job has that id."""
         if not own_id:
-            self._without_archived(OutcomeBatch({id: raw}), lambda session, batch: self._write(batch, session))
+            self._without_archived(OutcomeBatch({id: ended}), lambda session, batch: self._write(batch, session))
             return True
 
         def write(session: ClientSession) -> None:
             # It waits for a moment, so that this and another insert of the same id cannot both succeed.
             self._scheduled.collection.insert_one({"_id": id}, session=session)
-            self._write(OutcomeBatch({id: raw}), session)
+            self._write(OutcomeBatch({id: ended}), session)
 
         try:
             self._transaction(write, locked_for=LONGEST_TRANSACTION)
         except (BulkWriteError, DuplicateKeyError) as error:
-            if not _is_duplicate(error):
+            if not is_duplicate(error):
                 raise
-            return bool(self._archived.collection.find_one({"_id": id}) == decode(raw))  # ours, after a lost answer
+            # It is ours, if the answer was lost.
+            return bool(self._archived.collection.find_one({"_id": id}) == decode(ended.document))
         return True
-
-    @store_call
-    def recover(self, jobs: Mapping[JobId, RawBSONDocument], *, again: bool) -> int:
-        """Stores the job that repeats each ended one, and marks the ended one; returns how many. Unless `again`, jobs
-        that were recovered before are left out. Jobs that are gone are left out too, and steps of flows that were
-        recovered before: a step waits or runs once."""
-        return self.by_hand(lambda session: self.recover_in(session, jobs, again=again, cancelled=True))
-
-    def recover_in(
-        self, session: ClientSession, jobs: Mapping[JobId, RawBSONDocument], *, again: bool, cancelled: bool
-    ) -> int:
-        """The same inside a transaction. Steps of a flow that is forgotten are left out; so are steps of a flow that
-        was cancelled, unless with `cancelled` it is so no more."""
-        places = {id: flow_of(bytes(job.raw)) for id, job in jobs.items()}
-        steps = [id for id, place in places.items() if place is not None]
-        archived, fresh = self._archived.collection, {"recovered_as": None}
-        old: Document = {"_id": {"$in": list(jobs)}, **({} if again else fresh)}
-        if steps and again:
-            old = {"$and": [old, {"$or": [fresh, {"_id": {"$nin": steps}}]}]}
-        there = [document["_id"] for document in archived.find(old, {"_id": 1}, session=session)] if jobs else []
-        found = [place for id in there if (place := places[id]) is not None]
-        cancels = self._flows.go_on(found, session, cancelled=cancelled)
-        new = {id: id_of(bytes(jobs[id].raw)) for id in there if (place := places[id]) is None or place.flow in cancels}
-        if not new:
-            return 0
-        marks = [UpdateOne({"_id": id}, {"$set": {"recovered_as": new_id}}) for id, new_id in new.items()]
-        archived.bulk_write(marks, ordered=False, session=session)
-        self._scheduled.collection.insert_many([jobs[id] for id in new], session=session)
-        for flow, number in cancels.items():
-            if number:
-                query = {"_id": {"$in": list(new.values())}, "flow.id": flow}
-                self._scheduled.collection.update_many(query, {"$set": {"flow.cancels": number}}, session=session)
-        return len(new)
 
     @store_call
     def lead(self, term: int, holder: str, write: Callable[[ClientSession], T]) -> T:
@@ -462,19 +397,17 @@ class Transactions:
     def _write(self, batch: OutcomeBatch, session: ClientSession) -> None:
         scheduled, archived = self._scheduled.collection, self._archived.collection
         if batch.archive:
-            documents = [RawBSONDocument(d) if isinstance(d, bytes) else d for d in batch.archive.values()]
+            documents = [RawBSONDocument(ended.document) for ended in batch.archive.values()]
             archived.insert_many(documents, session=session)
+        ends = [ended.end for ended in batch.archive.values()]
         attempted = [job.attempted for job in batch.reschedule if job.attempted is not None]
-        if batch.archive or attempted:
-            with our_own_documents("the statistics"):
-                writer = session.session_id["id"].as_uuid()
-                self._statistics.count(batch.archive.values(), attempted, writer, session)
-        if batch.archive:
-            self._flows.mark_ended(batch.archive.values(), session)
+        with our_own_documents("the statistics"):
+            self._statistics.count(ends, attempted, session.session_id["id"].as_uuid(), session)
+        self._flows.mark_ended(ends, session)
         if batch.archive or batch.forget:
             scheduled.delete_many({"_id": {"$in": [*batch.archive, *batch.forget]}}, session=session)
         if batch.reschedule:
-            writes = [write for job in batch.reschedule for write in _updates(job)]
+            writes = [UpdateOne(*update) for job in batch.reschedule for update in job.updates]
             scheduled.bulk_write(writes, ordered=False, session=session)
 
     def _without_archived(self, batch: OutcomeBatch, write: Callable[[ClientSession, OutcomeBatch], T]) -> T:
@@ -483,7 +416,7 @@ class Transactions:
         try:
             return self._transaction(lambda session: write(session, batch))
         except (BulkWriteError, DuplicateKeyError) as error:
-            if not _is_duplicate(error):
+            if not is_duplicate(error):
                 raise
         rest = batch.without(self._archived.which_exist(batch.archive))
         return self._transaction(lambda session: write(session, rest))
@@ -512,49 +445,3 @@ class _Fence:
     def __exit__(self, _: object, error: object, __: object) -> None:
         if isinstance(error, DocumentLocked) and not self.passed:
             raise StoreUnreachable(f"another transaction holds {self._what}") from error
-
-
-def _updates(job: Rescheduled) -> list[UpdateOne]:
-    """Of which at most one matches. A job that waits for a signal is due immediately if that has come meanwhile. A job
-    that was cancelled meanwhile must not come back to a lane, nor a step whose flow was paused: the leader releases it.
-    """
-    forms: list[tuple[Rescheduled, Document]] = [(job, {})]
-    if job.signal is not None:
-        come = signalled(*job.signal)
-        now = replace(job, fields={**job.fields, "scheduled_at": job.fields["waits_for"]["since"], "postponed": False})
-        forms = [(now, come), (job, {"$nor": [come]})]
-    if "lane" in job.fields:
-        aside = {"$in": list(ASIDE)}
-        forms = [
-            each
-            for form, condition in forms
-            for each in (
-                (form, {**condition, "lane": {"$not": aside}}),
-                (replace(form, fields=_without_lane(form.fields)), {**condition, "lane": aside}),
-            )
-        ]
-    return [_update(form, condition) for form, condition in forms]
-
-
-def _without_lane(fields: Mapping[str, Any]) -> Document:
-    return {name: value for name, value in fields.items() if name != "lane"}
-
-
-def _update(job: Rescheduled, condition: Document) -> UpdateOne:
-    update: Document = {"$set": dict(job.fields)} if job.fields else {}
-    if job.unset:
-        update["$unset"] = dict.fromkeys(job.unset, "")
-    if job.happened is not None:
-        update["$push"] = pushed(dict(job.happened))
-    query: Document = {"_id": job.id, "attempts": job.attempts}
-    query |= condition
-    if job.snoozes is not None:
-        query["snoozes"] = job.snoozes or {"$in": [None, 0]}
-    return UpdateOne(query, update)
-
-
-def _is_duplicate(error: BulkWriteError | DuplicateKeyError) -> bool:
-    if isinstance(error, DuplicateKeyError):
-        return True
-    failures: Iterable[Document] = (error.details or {}).get("writeErrors", ())
-    return any(failure["code"] == DUPLICATE_KEY for failure in failures)

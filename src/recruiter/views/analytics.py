@@ -1,7 +1,6 @@
-"""Analytics: how many jobs wait, run and have ended, in total or by group, task, owner or tag; and the
-overview of a live screen.
+"""Counts of waiting, running and ended jobs, in total or by group, task, owner or tag; and the data of a live screen.
 
-Groups and tasks are read from indexes and counts alone, however many jobs the archive keeps.
+Groups and tasks are counted from indexes and counters, never from the archive.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from typing import Literal
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.observation import SILENT
+from recruiter.domain.planning.rules import Rules
 from recruiter.domain.state import State
-from recruiter.domain.statistics import Analytics, Backlog, Flow, Kind, Queue, add_up, window
+from recruiter.domain.statistics import Analytics, Backlog, Kind, PeriodSummary, Queue, add_up, window
 from recruiter.domain.unreadable import Parsed
 from recruiter.store.collections.leases import Lease
-from recruiter.store.collections.limits import Rules
 from recruiter.store.database import Store
 from recruiter.store.roster_fields import RosterEntry
 
@@ -27,7 +26,7 @@ from recruiter.store.roster_fields import RosterEntry
 def analyse(
     store: Store, at: datetime, within: timedelta, *, group: str | None = None, task: str | None = None
 ) -> Analytics:
-    """What has ended within a time before `at`, and of the jobs that have not ended, how many were due then."""
+    """Jobs that ended `within` a time before `at`, and jobs that were due at `at` and have not ended."""
     now = store.clock.now()
     since, until = window(at, within, now)
     counted = store.statistics.read(since, until, group, task)
@@ -36,17 +35,16 @@ def analyse(
 
 
 def waiting(store: Store, at: datetime) -> dict[Kind, Queue]:
-    """What has not ended, by group and task."""
+    """Jobs that have not ended, by group and task."""
     return _queues(store, store.queues.waiting(at).of)
 
 
 def _queues(
     store: Store, backlogs: Mapping[Kind, Backlog], group: str | None = None, task: str | None = None
 ) -> dict[Kind, Queue]:
-    """What has not ended, by group and task: of all, or of this."""
     running, silent = _held(store)
-    of = {id: Lane.parse(lane) for id, lane in store.scheduled.lanes_of(running | silent).items()}
-    uncounted = store.scheduled.outside_lanes(of)
+    of = {id: Lane.parse(lane) for id, lane in store.due_jobs.lanes_of(running | silent).items()}
+    uncounted = store.due_jobs.outside_lanes(of)
     meant = (of_it[:2] for of_it in of.values() if group in (None, of_it.group) and task in (None, of_it.task))
     return {
         kind: _queue(kind, backlogs.get(kind, Backlog()), of, silent, uncounted) for kind in sorted({*backlogs, *meant})
@@ -66,7 +64,7 @@ def _queue(kind: Kind, backlog: Backlog, of: Mapping[JobId, Lane], silent: set[J
 
 
 def _held(store: Store) -> tuple[set[JobId], set[JobId]]:
-    """The jobs that workers hold, and those that are held by workers nobody has heard of for long."""
+    """Jobs that live workers hold, and jobs that silent workers hold."""
     now = store.clock.now()
     gone = {entry.id for entry in store.roster.entries() if entry.is_silent(now)}
     held: set[JobId] = set()
@@ -79,14 +77,11 @@ def _held(store: Store) -> tuple[set[JobId], set[JobId]]:
 By = Literal["group", "task", "owner", "tag"]
 
 Totals = dict[str, dict[str, int]]
-"""How many in each state, by name."""
+"""Number of jobs in each state, by name."""
 
 
 def count(store: Store, by: By, now: datetime, within: timedelta) -> Totals:
-    """The jobs that wait and run, and those that have ended within a time: in whole minutes, like analytics.
-
-    By group and task it is read from an index and from counts, by owner and tag from the jobs that have one.
-    """
+    """Waiting and running jobs, and jobs that ended `within` a time, in whole minutes."""
     since, until = window(now, within, now)
     held = store.roster.held()
     if by == "owner" or by == "tag":
@@ -95,7 +90,7 @@ def count(store: Store, by: By, now: datetime, within: timedelta) -> Totals:
         return _totals(found)
     place = 0 if by == "group" else 1
     backlogs = store.queues.waiting(now).of
-    running = Counter(Lane.parse(lane)[:2] for lane in store.scheduled.lanes_of(held).values())
+    running = Counter(Lane.parse(lane)[:2] for lane in store.due_jobs.lanes_of(held).values())
     found = []
     for kind, backlog in backlogs.items():
         waiting = max(0, backlog.due + backlog.postponed - running[kind])
@@ -117,7 +112,7 @@ def _totals(found: Iterable[tuple[str, State, int]]) -> Totals:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A job that runs, and what it has said of itself."""
+    """A running job, with its progress."""
 
     id: JobId
     task: str
@@ -128,36 +123,37 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Overview:
+class LiveView:
+    """How the fleet is now."""
+
     at: datetime
     lease: Lease | None
     workers: Parsed[RosterEntry]
     running: list[Running]
     """The longest first, up to as many as were asked for."""
     rules: Rules
-    minutes: Mapping[datetime, Flow]
-    """What has ended, minute by minute, the present one last."""
+    minutes: Mapping[datetime, PeriodSummary]
+    """Ended jobs by minute, the current minute last."""
 
     @property
     def leader(self) -> Lease | None:
-        """Who leads, if anybody does."""
+        """The lease of the leader, if one leads."""
         lease = self.lease
         if lease is None or lease.holder is None or self.at - (lease.renewed_at or self.at) > SILENT:
             return None
         return lease
 
 
-def overview(store: Store, *, jobs: int, within: timedelta) -> Overview:
-    """All of it, with so many running jobs at most."""
+def overview(store: Store, *, jobs: int, within: timedelta) -> LiveView:
     now = store.clock.now()
     workers = store.roster.entries()
     runs = [(run["since"], run["job"], run["task"], entry.id) for entry in workers for run in entry.running]
     runs = sorted(runs, key=lambda run: run[0])[:jobs]
-    said = store.scheduled.get_many([id for _, id, _, _ in runs])  # one that cannot be read says nothing
+    said = store.scheduled.get_many([id for _, id, _, _ in runs])  # unreadable jobs have no progress
     running = [_running(id, task, worker, since, said.get(id)) for since, id, task, worker in runs]
     since, until = window(now, within, now)
     minutes = add_up(store.statistics.read(since, until, None, None), {}, now, since, until).series
-    return Overview(now, store.leases.read(), workers, running, store.limits.read(), minutes)
+    return LiveView(now, store.leases.read(), workers, running, store.limits.read(), minutes)
 
 
 def _running(id: JobId, task: str, worker: str, since: datetime, job: Job | None) -> Running:

@@ -15,16 +15,16 @@ from recruiter.domain.lane import Lane
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE, id_told
 from recruiter.domain.observation import SILENT
 from recruiter.domain.planning.reasons import Unserved
-from recruiter.domain.planning.why_waiting import Circumstances
+from recruiter.domain.planning.rules import Rules
+from recruiter.domain.planning.situation import Situation
 from recruiter.domain.state import Why
 from recruiter.domain.text import plural, remark
 from recruiter.errors import InvalidJob, JobNotFound, UnreadableDocument
 from recruiter.store.codec import flow_of, job_from, lane_of
 from recruiter.store.collections.inbox import LOCK_LASTS, is_locked
-from recruiter.store.collections.limits import Rules
 from recruiter.store.database import Store
 from recruiter.store.job_fields import changes_of, may_expire, waiting_for
-from recruiter.store.roster_fields import RosterEntry
+from recruiter.views.resources import read_situation
 
 
 def explain(store: Store, id: JobId, now: datetime) -> str:
@@ -69,12 +69,12 @@ def waiting_reasons(store: Store, lanes: Collection[Lane], now: datetime) -> dic
         return {}
     rules = store.limits.read()
     leaderless = "there is no leader" if _leader(store, now) else None
-    facts = Circumstances(store.roster.read(), store.roster.held(), rules.limits, rules.starts, now)
+    situation = read_situation(store, rules, now)
     reasons: dict[Lane, str] = {}
     for lane in lanes:
         pause = rules.pauses(lane.group)
         paused = "all starts are blocked" if rules.blocked else f"group {lane.group} is paused"
-        found = facts.why_waiting(lane) if pause is None and leaderless is None else None
+        found = situation.why_waiting(lane) if pause is None and leaderless is None else None
         told = found.text if isinstance(found, Unserved) else found
         reason = (paused if pause is not None else leaderless) or told
         if reason is not None:
@@ -99,14 +99,14 @@ def _blocked(store: Store, document: dict[str, object], now: datetime) -> str:
     if not pending:
         todo = _held_up(store, document, now) or "the leader releases it in a moment"
         return f"every step of flow {flow.name!r} that it waits for has ended; {todo}"
-    last = store.flow_steps.last_jobs(place.flow, pending[:_TOLD]).values()
+    last = store.flow_steps.last_jobs(place.flow, pending[:_MAX_STEPS_NAMED]).values()
     first = [f"{job.get('task')} ({job['_id']})" for job in last] or [str(pending[0])]
     more = f" and {len(pending) - len(first)} others" if len(pending) > len(first) else ""
     ended = f"{len(place.after) - len(pending)} of {len(place.after)} have ended"
     return f"waits for other steps of flow {flow.name!r} ({flow.id}): {', '.join(first)}{more}; {ended}"
 
 
-_TOLD = 3
+_MAX_STEPS_NAMED = 3
 
 
 def _waiting(store: Store, document: dict[str, object], now: datetime) -> str:
@@ -137,21 +137,19 @@ def _held_up(store: Store, document: dict[str, object], now: datetime) -> str | 
     if pause is not None:
         what = "all starts are blocked" if rules.blocked else f"group {lane.group} is paused"
         return f"{what} by {remark(pause.by, pause.reason, pause.at)}"
-    return _leader(store, now) or _planned(store, document, lane, rules, now)
+    leaderless = _leader(store, now)
+    if leaderless is not None:
+        return leaderless
+    reason = read_situation(store, rules, now).why_waiting(lane, document["_id"])  # type: ignore[arg-type]
+    return None if reason is None else str(reason)
 
 
 def _unknown(store: Store, document: dict[str, object], now: datetime) -> str:
     """What to do about a postponed job that no worker will take when its time has come; nothing where there is no
     worker at all."""
-    facts = Circumstances(store.roster.read(), (), (), {}, now)
-    unserved = facts.unserved(Lane.parse(lane_of(document))) if facts.roster else None
+    situation = Situation(store.roster.read(), (), Rules(), now)
+    unserved = situation.unserved(Lane.parse(lane_of(document))) if situation.roster else None
     return "" if unserved is None else f"; {unserved}"
-
-
-def _planned(store: Store, document: dict[str, object], lane: Lane, rules: Rules, now: datetime) -> str | None:
-    facts = Circumstances(store.roster.read(), store.roster.held(), rules.limits, rules.starts, now)
-    reason = facts.why_waiting(lane, document["_id"])  # type: ignore[arg-type]
-    return None if reason is None else str(reason)
 
 
 def _ended(ended: ArchivedJob) -> str:
@@ -166,7 +164,8 @@ def _ended(ended: ArchivedJob) -> str:
             by = ended.cancel.by if ended.cancel is not None else None
             return f"was cancelled by {by or 'somebody'} {at}: {ended.reason or 'no reason given'}"
         case Why.EXPIRED:
-            return f"never started, and expired: {ended.reason or at}"
+            waited = f"failed {plural(ended.attempts, 'time')}" if ended.attempts else "never started"
+            return f"{waited}, and expired: {ended.reason or at}"
         case Why.LOST:
             how = error or "the cause is unknown"
             return f"was lost {at}: its process died while it ran, and it must not run twice ({how})"
@@ -219,16 +218,15 @@ def _holder(store: Store, id: JobId, now: datetime) -> str | None:
     for entry in store.roster.entries():
         for run in entry.running:
             if run["job"] == id:
-                return f"running for {humanize(_whole(now, run['since']))} on worker {entry.id}{_silence(entry, now)}"
+                told = f"running for {humanize(_whole(now, run['since']))} on worker {entry.id}"
+                if not entry.is_silent(now):
+                    return told
+                silent = brief((now - entry.seen_at).total_seconds())
+                return f"{told}, which has been silent for {silent} and will be retired"
     for worker, jobs in store.roster.holders().items():
         if id in jobs:
             return f"assigned to worker {worker}, as number {jobs.index(id) + 1} of its {len(jobs)} jobs"
     return None
-
-
-def _silence(entry: RosterEntry, now: datetime) -> str:
-    silent = (now - entry.seen_at).total_seconds()
-    return f", which has been silent for {brief(silent)} and will be retired" if entry.is_silent(now) else ""
 
 
 def _leader(store: Store, now: datetime) -> str | None:

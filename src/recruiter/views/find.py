@@ -1,26 +1,26 @@
-"""Find: a job by its id, and the id that a person's text means.
+"""Finds a job by its id, the id that a person's text means, and the known names of groups and tasks.
 
-The roster says who holds a job, not the job's document; only before a job is adopted another program may hold it.
+The roster knows the worker of a job, not its document. Only before a job is adopted can another program hold it.
 
-An id on a screen is text, and may be an ObjectId, a number, a UUID or a text in MongoDB. So all of them are looked up.
+An id on a screen is text. In MongoDB it may be an ObjectId, a number, a UUID or a string, so all of them are tried.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from datetime import datetime
 
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import ASIDE, group_and_task, id_told
 from recruiter.domain.search.conditions import ids_written
-from recruiter.domain.text import shown
-from recruiter.errors import InvalidJob, JobNotFound, UnreadableDocument
+from recruiter.domain.search.filter import JobFilter
+from recruiter.domain.text import shown, similar
+from recruiter.errors import InvalidFilter, InvalidJob, JobNotFound, UnreadableDocument
 from recruiter.store.codec import job_from
 from recruiter.store.collections.inbox import job_elsewhere
 from recruiter.store.database import Store
 from recruiter.store.fields import check_id
-from recruiter.store.search.summaries import locked_at
+from recruiter.store.search.search import with_hold
 
 
 def find(store: Store, id: JobId) -> Job | None:
@@ -34,10 +34,7 @@ def find(store: Store, id: JobId) -> Job | None:
         job = job_from(document)
     except (UnreadableDocument, InvalidJob) as error:
         raise UnreadableDocument(f"job {id_told(id)} cannot be read: {error}") from None
-    holder = store.roster.holder(id)
-    if holder is None:
-        return replace(job, locked_by=None, locked_at=None)
-    return replace(job, locked_by=holder.worker, locked_at=locked_at(document, holder))
+    return with_hold(job, document, store.roster.holder(id))
 
 
 def meant(store: Store, id: JobId) -> JobId:
@@ -78,8 +75,8 @@ def _waits_for_leader(store: Store, tasks: Collection[str]) -> bool:
 
 
 def anything_to_do(store: Store, worker: str, tasks: Collection[str], now: datetime) -> bool:
-    """Whether a job of these tasks is due that nobody holds, or waits to be adopted, or is this worker's already; or is
-    a step that may start as soon as the leader has looked at its flow. Also whether a flow is about to end.
+    """Whether there is work for these tasks: a due job without a worker, a document to adopt, a job that this worker
+    holds, a step that the leader may release, or a flow that is about to end.
 
     The order of the questions matters: a document that is adopted meanwhile is due then, as is a step that is released
     meanwhile, and a due job that is given to this worker meanwhile is its own then. To be asked while this worker
@@ -90,7 +87,51 @@ def anything_to_do(store: Store, worker: str, tasks: Collection[str], now: datet
     if _waits_for_leader(store, tasks):
         return True
     held = store.roster.held()
-    lanes = [lane for lane in store.scheduled.lanes() if lane not in ASIDE and group_and_task(lane)[1] in tasks]
-    if lanes and store.scheduled.due(lanes, now, 1, held):
+    lanes = [lane for lane in store.due_jobs.lanes() if lane not in ASIDE and group_and_task(lane)[1] in tasks]
+    if lanes and store.due_jobs.due(lanes, now, 1, held):
         return True
     return store.roster.holds_any(worker)
+
+
+_NEAR = 5
+
+
+def recognize(store: Store, filter: JobFilter) -> None:
+    """Raises InvalidFilter for a task or group that no job, worker, scheduler, limit or pause has, and suggests similar
+    ones."""
+    if filter.task or filter.group:
+        groups, tasks = known_names(store)
+        for kind, wanted, known in (("group", filter.group, groups), ("task", filter.task, tasks)):
+            for name in wanted:
+                if name not in known:
+                    raise InvalidFilter(f"there is no {kind} {name!r}; {_near(kind, name, known)}")
+
+
+def known_names(store: Store) -> tuple[set[str], set[str]]:
+    """The groups and tasks of jobs, workers, schedules, pauses and limits."""
+    groups, tasks = store.search.ended.names()
+    lanes = set(store.due_jobs.lanes())
+    kinds = {group_and_task(lane) for lane in lanes.difference(ASIDE)}
+    for group, task in kinds | (store.due_jobs.kinds_aside() if lanes.intersection(ASIDE) else set()):
+        groups.add(group)
+        tasks.add(task)
+    for worker in store.roster.read():
+        groups |= worker.groups or set()
+        tasks |= worker.tasks
+    for scheduler in store.schedulers.all():
+        groups.add(scheduler.template.group)
+        tasks.add(scheduler.template.task)
+    rules = store.limits.read()
+    for subject in (*rules.paused, *(limit.subject for limit in rules.limits)):
+        kind, _, name = subject.partition(":")
+        {"group": groups, "task": tasks}.get(kind, set()).add(name)
+    return groups - {""}, tasks
+
+
+def _near(kind: str, name: str, known: Collection[str]) -> str:
+    if near := similar(name, known, _NEAR):
+        return near
+    some = sorted(known)[:_NEAR]
+    return (
+        f"there are {', '.join(some)}{' and others' if len(known) > _NEAR else ''}" if some else f"there is no {kind}"
+    )

@@ -17,7 +17,7 @@ from recruiter.domain.state import State, Why
 from recruiter.domain.text import remark, shown
 from recruiter.errors import FlowNotFound
 from recruiter.store.codec import Document, flow_of
-from recruiter.store.collections.flows import Flow
+from recruiter.store.collections.flows import StoredFlow
 from recruiter.store.database import Store
 from recruiter.store.flow_steps import StepCounts
 
@@ -32,12 +32,12 @@ _SHOWN: Document = {
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """A step of a flow, as it is now."""
+    """The current state of a step of a flow."""
 
     step: JobId
     """The id of its first job; others wait for this."""
     job: JobId
-    """Its last job: another one if it was recovered; of a step that has succeeded, the job that did."""
+    """Its last job; for a step that has succeeded, the job that succeeded."""
     task: str
     state: str
     """Of this job: `blocked`, `waiting`, `running`, `succeeded`, `failed`, `cancelled` or `lost`."""
@@ -45,7 +45,7 @@ class StepReport:
     any: frozenset[JobId] = frozenset()
     on: On | None = None
     why: str | None = None
-    """Why its last job ended, one of `Why`."""
+    """The reason for the end of its last job, one of `Why`."""
     error: str | None = None
     attempts: int = 0
     started_at: datetime | None = None
@@ -54,7 +54,7 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True)
 class FlowReport:
-    """A flow, as it is now."""
+    """The current state of a flow."""
 
     id: ObjectId
     name: str
@@ -63,13 +63,13 @@ class FlowReport:
     created_at: datetime
     ended_at: datetime | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
-    """How many steps are in which state."""
+    """Number of steps in each state."""
     note: str | None = None
-    """Who paused or cancelled it, and why."""
+    """The author and the reason of a pause or cancellation."""
 
     @property
     def total(self) -> int:
-        """How many steps it has, as far as they have been added."""
+        """Number of steps added so far."""
         return sum(self.counts.values())
 
     @property
@@ -84,7 +84,7 @@ _NOT_ENDED = (BLOCKED, State.WAITING.value, State.RUNNING.value)
 
 def flow_report(store: Store, id: ObjectId) -> FlowReport:
     """Raises FlowNotFound."""
-    # Markers first: if there are none, the leader has looked at everything that happened before, and the flow says so.
+    # Markers first: without markers the leader has processed every earlier event, and the flow is up to date.
     marked = store.flows.with_markers([id])
     flow = found(store, id)
     return _reported(flow, store.flow_steps.counts([id])[id], id in marked)
@@ -107,7 +107,7 @@ def flow_id(id: ObjectId | str) -> ObjectId:
     return ObjectId(id)
 
 
-def found(store: Store, id: ObjectId) -> Flow:
+def found(store: Store, id: ObjectId) -> StoredFlow:
     """Raises FlowNotFound."""
     flow = store.flows.get(id)
     if flow is None:
@@ -118,7 +118,9 @@ def found(store: Store, id: ObjectId) -> Flow:
 def step_reports(store: Store, id: ObjectId) -> list[StepReport]:
     """Every step of the flow, each once, in the order in which they were added."""
     held = store.roster.held()
-    rows = {row["_id"]: row for row in store.flow_steps.rows(id, _SHOWN)}  # one that has just ended may be there twice
+    rows = {
+        row["_id"]: row for row in store.flow_steps.rows(id, _SHOWN)
+    }  # a job that has just ended may be there twice
     latest: dict[JobId, StepReport] = {}
     for row in sorted(rows.values(), key=_counts_for_more):
         step = _step(row, held)
@@ -129,8 +131,7 @@ def step_reports(store: Store, id: ObjectId) -> list[StepReport]:
 
 
 def _order(rows: Iterable[Document]) -> dict[JobId, tuple[datetime, str]]:
-    """What the steps are ordered by: the moment when each was added, and of those that were added together, an id that
-    was made then."""
+    """The order of the steps: by the time when each was added, then by an id that was generated at that time."""
     order: dict[JobId, tuple[datetime, str]] = {}
     for row in rows:
         place = flow_of(row)
@@ -141,8 +142,8 @@ def _order(rows: Iterable[Document]) -> dict[JobId, tuple[datetime, str]]:
 
 
 def _counts_for_more(row: Document) -> tuple[bool, bool, bool]:
-    """Of the jobs of a step the greatest is the step's state: one that waits or runs; else one that has succeeded,
-    whether or not it was repeated outside of the flow; else the last."""
+    """The greatest job of a step decides its state: a job that waits or runs; else a job that has succeeded, whether or
+    not it was repeated outside of the flow; else the last job."""
     return "archived_at" not in row, bool(row.get("done")), row.get("recovered_as") is None
 
 
@@ -176,9 +177,9 @@ def _state(row: Mapping[str, Any], held: set[JobId]) -> str:
     return BLOCKED if row.get("lane") == BLOCKED_LANE else State.WAITING.value
 
 
-def _reported(flow: Flow, steps: StepCounts, marked: bool) -> FlowReport:
+def _reported(flow: StoredFlow, steps: StepCounts, marked: bool) -> FlowReport:
     if steps.waiting or steps.running or marked:
-        # Somebody has recovered or added a step, and the leader has not looked yet.
+        # A step was recovered or added, and the leader has not processed it yet.
         flow = replace(flow, outcome=None, ended_at=None)
     blocked = steps.waiting[BLOCKED_LANE]
     counts = Counter({BLOCKED: blocked, State.RUNNING.value: steps.running})

@@ -1,6 +1,6 @@
 """Health: whether a process is alive, and whether each scheduler succeeds as often as it must.
 
-Probes ask for the health of a process often, and need the answer at once.
+Probes ask for the health of a process often, so it must be cheap.
 """
 
 from __future__ import annotations
@@ -21,15 +21,13 @@ Role = Literal["worker", "recruiter", "cleaner"]
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What is known of a process of this role."""
-
     well: bool
     text: str
 
 
 def health(store: Store, role: Role, host: str, pid: int | None, within: timedelta) -> Health:
-    """Of the processes of this role on this host, or of the one with this pid, the one that was seen last. It may be
-    silent `within` this time; a worker for the time that it declares."""
+    """The health of the process of this role on this host, or with this pid, that was seen last. It may be silent
+    `within` this time; a worker declares its own time."""
     who = f"{role} on {host}" + (f" with pid {pid}" if pid is not None else "")
     found = [entry for entry in _entries(store, role, host) if pid in (None, entry.pid)]
     if not found:

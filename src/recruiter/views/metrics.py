@@ -1,8 +1,7 @@
-"""Metrics: all values for a monitoring system, read at one moment.
+"""Metrics for a monitoring system.
 
-What only grows (starts, ends, retries, times) is read from the totals of `statistics`, which go on growing whichever
-process starts, dies or cleans. The rest is how things are now. All of it is read from indexes and counts: it takes as
-long with a million ended jobs as with ten.
+Counters (starts, ends, retries, times) come from the totals of `statistics`, which no restart or cleaning resets.
+Gauges are the current state. Both are read from indexes and counts, so the size of the archive does not matter.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from recruiter.views.resources import LimitUse, limit_uses
 LATE = timedelta(minutes=1)
 """An occurrence may be made so late."""
 LANES = 2_000
-"""So many lanes are asked for their oldest job."""
+"""Maximum number of lanes whose oldest job is read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetSize:
     """The workers that are there."""
 
     workers: Mapping[str, int]
@@ -41,17 +40,17 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Leading:
-    """Who leads, and what leaders have done."""
+    """The leader, and the work of all leaders."""
 
     present: bool
     term: int
     rounds: Spread
-    """Of all leaders, how long each round took."""
+    """Duration of the rounds of all leaders."""
     assigned: int
 
 
 @dataclass(frozen=True, slots=True)
-class Schedules:
+class ScheduleStates:
     states: Mapping[str, int]
     latest: float
     """Seconds that the latest of them is late."""
@@ -62,17 +61,17 @@ class Metrics:
     at: datetime
     queues: Mapping[Kind, Queue]
     totals: Mapping[Kind, Counts]
-    """What was ever counted; the kind that was first seen comes first."""
+    """All counts, the kind that was seen first comes first."""
     oldest_due: Mapping[str, float]
-    """Seconds since the oldest due job of each group that nobody holds became due; 0 where none is."""
+    """Age in seconds of the oldest due job of each group that no worker holds; 0 without one."""
     archived: int
     """About how many jobs the archive has."""
-    fleet: Fleet
+    fleet: FleetSize
     leading: Leading
     limits: Sequence[LimitUse]
     paused: frozenset[str]
     """Groups, all of them where all starts are blocked."""
-    schedules: Schedules
+    schedules: ScheduleStates
 
 
 def metrics(store: Store) -> Metrics:
@@ -110,20 +109,20 @@ def _totals(store: Store) -> dict[Kind, Counts]:
 
 
 def _oldest_due(store: Store, groups: set[str], now: datetime) -> dict[str, float]:
-    lanes = [lane for lane in store.scheduled.lanes() if lane not in ASIDE][:LANES]
+    lanes = [lane for lane in store.due_jobs.lanes() if lane not in ASIDE][:LANES]
     ages = dict.fromkeys(groups, 0.0)
-    for lane, since in store.scheduled.oldest_due(lanes, now, store.roster.held()).items():
+    for lane, since in store.due_jobs.oldest_due(lanes, now, store.roster.held()).items():
         group = Lane.parse(lane).group
         ages[group] = max(ages.get(group, 0.0), (now - since).total_seconds())
     return ages
 
 
-def _fleet(store: Store, now: datetime) -> Fleet:
+def _fleet(store: Store, now: datetime) -> FleetSize:
     entries = store.roster.entries()
     there = [entry.registration for entry in entries if entry.state(now) != "silent"]
     states: Counter[str] = Counter(entry.state(now) for entry in entries)
     used = sum(min(worker.slots, worker.holds) for worker in there)
-    return Fleet(states, sum(worker.slots for worker in there), used)
+    return FleetSize(states, sum(worker.slots for worker in there), used)
 
 
 def _leading(store: Store, now: datetime) -> Leading:
@@ -132,13 +131,13 @@ def _leading(store: Store, now: datetime) -> Leading:
     return Leading(present, lease.term if lease is not None else 0, *store.statistics.rounds())
 
 
-def _schedules(store: Store, now: datetime) -> Schedules:
+def _schedules(store: Store, now: datetime) -> ScheduleStates:
     states: Counter[str] = Counter()
     latest = 0.0
     for state, late in (_judged(store, each, now) for each in store.schedulers.all()):
         states[state] += 1
         latest = max(latest, late)
-    return Schedules(states, latest)
+    return ScheduleStates(states, latest)
 
 
 def _judged(store: Store, scheduler: Scheduler, now: datetime) -> tuple[str, float]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
 from recruiter.domain.job import JobId
-from recruiter.domain.lane import Lane
-from recruiter.domain.planning.limits import KEY, RESOURCE, Limit
+from recruiter.domain.planning.limits import RESOURCE, Limit
 from recruiter.domain.planning.needs import Needs
-from recruiter.store.collections.limits import Rules
+from recruiter.domain.planning.pack import AssignedJob
+from recruiter.domain.planning.rules import Rules
+from recruiter.domain.planning.situation import Situation
 from recruiter.store.database import Store
 
 
@@ -27,20 +27,23 @@ class ResourceUse:
         return max(0.0, self.limit - self.used)
 
 
+def read_situation(store: Store, rules: Rules, now: datetime) -> Situation:
+    """The facts that the leader plans with."""
+    return Situation(store.roster.read(), store.roster.held(), rules, now)
+
+
 def resources(store: Store) -> list[ResourceUse]:
     """By host and resource, and then the fleet-wide limits."""
-    roster, held, rules = store.roster.read(), store.roster.held(), store.limits.read()
+    situation = read_situation(store, store.limits.read(), store.clock.now())
     used: dict[str, Needs] = {}
-    for worker in roster:
-        for job, lane in worker.metered:
-            if job in held:
-                used[worker.host] = used.get(worker.host, Needs()) + Lane.parse(lane).needs
+    for job in situation.holders:
+        used[job.host] = used.get(job.host, Needs()) + job.lane.needs
     found: list[ResourceUse] = []
-    for host, capacity in sorted({worker.host: worker.resources for worker in roster}.items()):
+    for host, capacity in sorted(situation.capacities.items()):
         taken = used.get(host, Needs()).amounts()
         found.extend(ResourceUse(name, host, limit, taken.get(name, 0)) for name, limit in capacity.amounts().items())
     total = sum(used.values(), Needs()).amounts()
-    for limit in rules.limits:
+    for limit in situation.rules.limits:
         if limit.kind == RESOURCE and limit.at_once is not None:
             found.append(ResourceUse(limit.name, None, limit.at_once, total.get(limit.name, 0)))
     return found
@@ -48,38 +51,36 @@ def resources(store: Store) -> list[ResourceUse]:
 
 @dataclass(frozen=True, slots=True)
 class LimitUse:
-    """How much of a limit is in use; of one on keys, by the key that uses most."""
+    """The use of a limit; the use of a limit on keys is that of the key that uses most."""
 
     limit: Limit
     used: float
     started: int
-    """Of a rate: how many have started within its time."""
+    """The starts within the period of a rate."""
     holders: tuple[JobId, ...]
-    """The jobs that use it, where they are counted."""
+    """The jobs that use it."""
 
 
 def limit_uses(store: Store, rules: Rules, now: datetime) -> list[LimitUse]:
     """All limits, by subject."""
     if not rules.limits:
         return []
-    held = {id: Lane.parse(lane) for id, lane in store.scheduled.lanes_of(store.roster.held()).items()}
-    amounts = {use.resource: use.used for use in resources(store) if use.host is None}
-    found = [_use(limit, held, amounts, rules, now) for limit in rules.limits]
-    return sorted(found, key=lambda use: use.limit.subject)
+    situation = read_situation(store, rules, now)
+    return sorted((_use(limit, situation) for limit in rules.limits), key=lambda use: use.limit.subject)
 
 
-def _use(
-    limit: Limit, held: Mapping[JobId, Lane], amounts: Mapping[str, float], rules: Rules, now: datetime
-) -> LimitUse:
-    buckets: dict[str, list[JobId]] = {}
-    for id, lane in held.items():
-        bucket = limit.bucket(lane) if limit.kind != RESOURCE else None
+def _use(limit: Limit, situation: Situation) -> LimitUse:
+    buckets: dict[str, list[AssignedJob]] = {}
+    for job in situation.holders:
+        bucket = limit.bucket(job.lane)
         if bucket is not None:
-            buckets.setdefault(bucket, []).append(id)
-    fullest, holders = max(buckets.items(), key=lambda item: len(item[1]), default=(limit.subject, []))
-    used = amounts.get(limit.name, 0.0) if limit.kind == RESOURCE else float(len(holders))
+            buckets.setdefault(bucket, []).append(job)
+    fullest, jobs = max(buckets.items(), key=lambda item: len(item[1]), default=(limit.subject, []))
+    used = float(len(jobs))
+    if limit.kind == RESOURCE:
+        used = float(sum((job.lane.needs for job in jobs), Needs()).amounts().get(limit.name, 0))
     started = 0
     if limit.rate is not None:
-        log = rules.starts.get(fullest if limit.kind == KEY else limit.subject, ())
-        started = sum(starts for moment, starts in log if moment > now - limit.rate.window)
-    return LimitUse(limit, used, started, tuple(holders))
+        log = situation.rules.starts.get(fullest, ())
+        started = sum(starts for moment, starts in log if moment > situation.now - limit.rate.window)
+    return LimitUse(limit, used, started, tuple(job.id for job in jobs))

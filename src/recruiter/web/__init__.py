@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
-
 from recruiter.app import Recruiter
-from recruiter.web.access import DEFAULT_SECRETS, Access, BasicAuth, Loopback, ProxyHeader
-from recruiter.web.console import Console
+from recruiter.first_use import missing_extra
+
+try:
+    from fastapi import FastAPI
+
+    from recruiter.web.access import DEFAULT_SECRETS, Access, BasicAuth, Loopback, ProxyHeader
+    from recruiter.web.console import Console
+except ModuleNotFoundError as error:
+    raise missing_extra("web", error) from None
 
 __all__ = ["BasicAuth", "ProxyHeader", "dashboard"]
 

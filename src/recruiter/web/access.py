@@ -1,12 +1,12 @@
-"""Access: who may look, and the name under which a user acts.
+"""Access: which users may read, and the name under which a user acts.
 
-    loopback        nobody signs in; only this very machine may ask, directly
+    loopback        no sign-in; only direct requests from this machine
     BasicAuth       names and passwords, from the environment or given
-    ProxyHeader     a proxy in front has signed somebody in, and says whom in a header
+    ProxyHeader     a proxy has signed the user in and sends the name in a header
     a dependency    the application's own: any callable that FastAPI's `Depends` takes
 
-And for everybody: a request that changes something must come from the console's own pages (or from no page at all),
-nothing may frame it, and no script runs but the console's own.
+In all cases, a request that changes something must come from the console's own pages (or from no page), no other site
+may frame the console, and only its own scripts run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_address, ip_network
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from fastapi import HTTPException, Request
 from starlette.datastructures import Headers, MutableHeaders
@@ -33,7 +33,7 @@ from recruiter.domain.text import SECRET_NAMES, mask
 from recruiter.errors import SettingsError
 
 USERS_VARIABLE = "RECRUITER_WEB_USERS"
-"""`ada:secret,bob:other`: who may sign in."""
+"""`ada:secret,bob:other`: users and passwords."""
 
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 _SAFE = ("GET", "HEAD", "OPTIONS")
@@ -56,8 +56,8 @@ HEADERS = {
 
 
 class Loopback:
-    """Only requests that this machine makes itself, to itself: not those that a proxy passes on, and not those of a web
-    page whose name somebody has made point here."""
+    """Allows only direct requests from this machine: no forwarded requests, and no requests of web pages whose host
+    name was made to point here (DNS rebinding)."""
 
     async def __call__(self, request: Request) -> str:
         client = request.client.host if request.client is not None else ""
@@ -91,7 +91,7 @@ class BasicAuth:
     async def __call__(self, request: Request) -> str:
         name, password = _credentials(request.headers.get("authorization", ""))
         known = self._users.get(name)
-        # Both are compared, and always: how long it takes says nothing.
+        # Always compares, so that the time it takes reveals nothing.
         right = secrets.compare_digest(
             password.encode(), (known if known is not None else secrets.token_hex()).encode()
         )
@@ -103,7 +103,7 @@ class BasicAuth:
 
 
 class ProxyHeader:
-    """A proxy has signed somebody in, and says whom in a header. Only the proxy itself is believed."""
+    """The user that a proxy has signed in, from a header. Only the trusted proxy is believed."""
 
     def __init__(self, header: str, trusted: Iterable[str] = ("127.0.0.0/8", "::1/128")) -> None:
         self._header = header
@@ -128,7 +128,7 @@ Access = Loopback | BasicAuth | ProxyHeader | Callable[..., Any]
 
 
 def name_of(who: object) -> str:
-    """Of what an application's own dependency returns. Raises HTTPException where that is nobody."""
+    """The name in the value that the application's dependency returned. Raises HTTPException if it is no user."""
     if who is None or who is False or who == "":
         raise HTTPException(401, "You are not signed in.")
     if isinstance(who, str):
@@ -150,6 +150,7 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        scope.update(mounted_place(scope))
 
         async def safe_send(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -168,9 +169,26 @@ class Guard:
         await self.app(scope, receive, safe_send)
 
 
+def mounted_place(scope: Scope) -> dict[str, str]:
+    """The path of a request and the path of the mount, as Starlette's router expects them.
+
+    Litestar removes the path of the mount from `path` without adding it to `root_path`, and appends a slash. The
+    raw path is unchanged.
+    """
+    root = scope.get("root_path", "").rstrip("/")
+    page = scope["path"].rstrip("/")
+    if page == root or page.startswith(f"{root}/"):
+        page = page.removeprefix(root)
+    sent = unquote(scope.get("raw_path", b"").partition(b"?")[0].decode("latin-1")).rstrip("/")
+    if page != sent.removeprefix(root) and sent.endswith(page):
+        # One slash at the start: a browser takes two as the name of another host.
+        root = f"/{sent.removesuffix(page).strip('/')}".rstrip("/")
+    return {"root_path": root, "path": f"{root}{page or '/'}"}
+
+
 def is_own(headers: Headers) -> bool:
-    """Whether a request that changes something comes from the console's own page, or from no page at all. Browsers say
-    where it comes from, and no page can make them lie; a script on a command line says nothing."""
+    """Whether a request that changes something comes from the console's own page, or from no page at all. Browsers send
+    the origin, and no page can change it; scripts on a command line send none."""
     site = headers.get("sec-fetch-site")
     if site is not None and site not in ("same-origin", "none"):
         return False
@@ -224,16 +242,16 @@ def _credentials(header: str) -> tuple[str, str]:
 
 DEFAULT_SECRETS = SECRET_NAMES
 HIDDEN = "••••••"
-"""What is shown instead."""
+"""Shown instead of a secret."""
 
 _LONGEST_LINE = 160
 _DEEPEST = 60
 
 
 class Redaction:
-    """Makes stored values plain and harmless: what JSON can say, with secrets hidden.
+    """Makes stored values JSON-compatible, with secrets hidden.
 
-    Only keys tell: a password that is a positional argument, or part of a message or of a log, is shown.
+    Only keys decide: a password that is a positional argument, or part of a message or of a log, is shown.
     """
 
     def __init__(self, pattern: str = DEFAULT_SECRETS) -> None:
@@ -244,7 +262,6 @@ class Redaction:
         return self._pattern is not None and self._pattern.search(key) is not None
 
     def plain(self, value: Any, depth: int = 0) -> Any:
-        """The value as JSON can say it, without secrets."""
         if isinstance(value, str):
             return mask(value)
         if value is None or isinstance(value, bool | int | float):

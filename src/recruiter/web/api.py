@@ -1,6 +1,5 @@
 """The JSON API: the same functions as the pages, for scripts."""
 
-from collections.abc import Callable, Collection
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -12,7 +11,6 @@ from recruiter.errors import InvalidFilter
 from recruiter.web import filter_words, schemas
 from recruiter.web.actions import VERBS, ActionRunner, Outcome, RequestedAction
 from recruiter.web.reader import ROWS, Reader
-from recruiter.web.schemas import FlowList, FlowView
 
 Verb = Literal[VERBS]  # type: ignore[valid-type]
 
@@ -25,7 +23,7 @@ _Words: Any = create_model("_Words", **_FIELDS)
 
 
 class FilterWords(_Words):  # made of the words that the filter declares
-    """Which jobs: the words of `recruiter job list`. Several values mean any of them; several tags, all."""
+    """The conditions of `recruiter job list`. Several values mean any of them; several tags, all."""
 
     @model_validator(mode="before")
     @classmethod
@@ -35,25 +33,23 @@ class FilterWords(_Words):  # made of the words that the filter declares
             return given
         for name in given.keys() - set(filter_words.NAMES):
             raise unknown_word(name)
-        return {name: _texts(value) for name, value in given.items()}
-
-
-def _texts(value: Any) -> Any:
-    if isinstance(value, bool | int | float):
-        return [str(value).lower()]
-    return [value] if isinstance(value, str) else value
+        texts = {
+            name: str(value).lower() if isinstance(value, bool | int | float) else value
+            for name, value in given.items()
+        }
+        return {name: [value] if isinstance(value, str) else value for name, value in texts.items()}
 
 
 class ActionRequest(BaseModel):
-    """What is to be done: to jobs (by `ids` or `filter`), or to the group, worker, schedule or limit called `name`."""
+    """An action on jobs (by `ids` or `filter`), or on the group, worker, schedule or limit called `name`."""
 
     verb: Verb
     ids: list[str] = Field([], max_length=1000)
     filter: FilterWords | None = None
     name: str = ""
     reason: str | None = Field(None, max_length=500)
-    at_once: str | None = Field(None, description="of a limit: how many jobs, or how much of a resource")
-    count: int | None = Field(None, description="of a limit: how many may start in the time that `per` says")
+    at_once: str | None = Field(None, description="for a limit: the number of jobs, or the amount of a resource")
+    count: int | None = Field(None, description="for a limit: the number of starts in the period `per`")
     per: str | None = None
     again: bool = Field(False, description="recover also jobs that succeeded: they do their work a second time")
     to: str | None = Field(None, max_length=100, description="of reschedule: a date, or 2h from now; or the priority")
@@ -71,33 +67,20 @@ class ActionRequest(BaseModel):
     def requested(self) -> RequestedAction:
         said = {} if self.filter is None else self.filter.model_dump()
         pairs = [(name, value) for name, values in said.items() for value in values]
-        count = None if self.count is None else str(self.count)
         return RequestedAction(
-            self.verb,
-            tuple(self.ids),
-            filter_words.words_in(pairs),
-            self.name,
-            self.reason,
-            self.at_once,
-            count,
-            self.per,
-            self.again,
-            self.to,
+            ids=tuple(self.ids),
+            words=filter_words.words_in(pairs),
+            count=None if self.count is None else str(self.count),
+            **self.model_dump(exclude={"ids", "filter", "count"}),
         )
 
 
-def routes(reader: Reader, runner: ActionRunner, viewer: Callable[..., Any]) -> APIRouter:
+def routes(reader: Reader, runner: ActionRunner) -> APIRouter:  # long, and flat
     """Everything under `/api`."""
     router = APIRouter(dependencies=[Depends(_check_parameters)])
-    _add_jobs(router, reader)
-    _add_fleet(router, reader)
-    _add_actions(router, reader, runner, viewer)
-    return router
 
-
-def _add_jobs(router: APIRouter, reader: Reader) -> None:
     @router.get("/overview")
-    def overview(within: Literal["5m", "15m", "1h", "6h", "24h", "7d"] = "1h") -> schemas.Overview:
+    def overview(within: Literal["5m", "15m", "1h", "6h", "24h", "7d"] = "1h") -> schemas.OverviewPage:
         """How things are, and how they went within a time."""
         return reader.overview(within)
 
@@ -107,72 +90,71 @@ def _add_jobs(router: APIRouter, reader: Reader) -> None:
         limit: Annotated[int, Query(ge=1, le=1000)] = ROWS,
         after: str | None = None,
     ) -> schemas.JobList:
-        """A page of jobs: those that run, those that wait in the order of their turn, those that have ended."""
+        """A page of jobs: running, waiting in the order of their turn, ended."""
         return reader.jobs(reader.filter_of(said), limit=limit, after=after)
 
     @router.get("/jobs/count")
     def count(said: Annotated[filter_words.Words, Depends(_filter)]) -> schemas.Amount:
-        """How many there are; up to a bound, `exact` says whether these are all."""
+        """The number of jobs, up to a bound; `exact` is false if there may be more."""
         return reader.count(reader.filter_of(said))
 
-    @router.get("/job")
-    def job(id: str) -> schemas.JobView:
+    @router.get("/job", response_model=schemas.JobView)
+    def job(id: str) -> Any:
         """Everything about a job."""
         return reader.job(id)
 
-
-def _add_fleet(router: APIRouter, reader: Reader) -> None:
     @router.get("/workers")
-    def workers() -> schemas.Fleet:
-        """Who leads, who works, and what each runs."""
+    def workers() -> schemas.WorkersPage:
+        """The leader, the workers, and their running jobs."""
         return reader.fleet()
 
     @router.get("/groups")
-    def groups() -> schemas.Groups:
+    def groups() -> schemas.GroupsPage:
         """Groups, pauses and limits."""
         return reader.groups()
 
     @router.get("/schedules")
-    def schedules() -> schemas.Schedules:
+    def schedules() -> schemas.SchedulesPage:
         """The repeatable jobs."""
         return reader.schedules()
 
     @router.get("/flows")
-    def flows() -> FlowList:
+    def flows() -> schemas.FlowsPage:
         """The newest flows."""
         return reader.flows()
 
     @router.get("/flow")
-    def flow(id: str) -> FlowView:
+    def flow(id: str) -> schemas.FlowPage:
         """A flow with its steps, and how they are drawn."""
         return reader.flow(id)
 
     @router.get("/problems")
-    def problems() -> schemas.Problems:
-        """What the doctor finds, and what was set aside."""
+    def problems() -> schemas.ProblemsPage:
+        """Findings of the doctor, and documents that were set aside."""
         return reader.problems(patience=60.0)
 
-
-def _add_actions(router: APIRouter, reader: Reader, runner: ActionRunner, viewer: Callable[..., Any]) -> None:
     @router.get("/actions")
-    def past_actions(limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> list[schemas.PastAction]:
-        """Who did what by hand, the newest first."""
+    def past_actions(limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> list[schemas.ActionEntry]:
+        """Actions of people, the newest first."""
         return reader.past_actions(limit)
 
     @router.post("/actions")
-    def do(wanted: ActionRequest, request: Request, who: Annotated[str, Depends(viewer)]) -> Outcome:
-        """Does something, and writes down who did. Refused (403) unless actions are allowed here. To very many jobs it
-        goes on after the answer; then the answer has `running`, to be asked for."""
-        return runner.do(wanted.requested(), who, request.client.host if request.client is not None else None)
+    def do(wanted: ActionRequest, request: Request) -> Outcome:
+        """Does an action and records who did it. Refused (403) unless actions are allowed here. An action on many jobs
+        continues after the answer; then the answer has `running`, for `actions/progress`."""
+        address = request.client.host if request.client is not None else None
+        return runner.do(wanted.requested(), request.state.who, address)
 
     @router.get("/actions/progress")
     def progress(id: str) -> Outcome:
         """How far an action on many jobs is, or what came of it."""
         return runner.progress(id)
 
+    return router
+
 
 def _filter(request: Request, _: Annotated[_Words, Query()]) -> filter_words.Words:
-    """The words in the URL; what they mean is for the reader to say."""
+    """The conditions in the URL."""
     return filter_words.words_in(request.query_params.multi_items(), also=("limit", "after"))
 
 
@@ -183,9 +165,7 @@ def _check_parameters(request: Request) -> None:
     known = [each["name"] for each in described.get(request.method.lower(), {}).get("parameters", ())]
     for name in request.query_params:
         if name not in known:
-            raise unknown_word(name, known) if "state" in known else _unknown_parameter(name, known)
-
-
-def _unknown_parameter(name: str, known: Collection[str]) -> InvalidFilter:
-    hint = similar(name, known) or (f"known: {', '.join(known)}" if known else "there are none here")
-    return InvalidFilter(f"there is no parameter {shown(name)}; {hint}")
+            if "state" in known:
+                raise unknown_word(name, known)
+            hint = similar(name, known) or (f"known: {', '.join(known)}" if known else "there are none here")
+            raise InvalidFilter(f"there is no parameter {shown(name)}; {hint}")

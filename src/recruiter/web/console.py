@@ -2,7 +2,7 @@
 
 import gzip
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -40,12 +40,14 @@ from recruiter.web.access import Access, Guard, Redaction, name_of
 from recruiter.web.actions import ActionRunner, Question, RequestedAction
 from recruiter.web.api import routes
 from recruiter.web.live import Hub
-from recruiter.web.pages import PAGES, Assets, Page, Pairs, environment, rendered
+from recruiter.web.pages import PAGES, Assets, ConsolePage, Pairs, environment, rendered
 from recruiter.web.reader import Reader
 
 _FOREVER = "public, max-age=31536000, immutable"
 _WORTH_ZIPPING = 500
-_OF_AN_ACTION = ("verb", "id", "pick", "name", "reason", "at_once", "count", "per", "again", "to", "back", "what")
+_OPTIONS = ("reason", "at_once", "count", "per", "to")
+"""Optional texts of an action."""
+_OF_AN_ACTION = ("verb", "id", "pick", "name", "again", "back", "what", *_OPTIONS)
 _log = logging.getLogger("recruiter.web")
 
 
@@ -63,7 +65,6 @@ class Console:
         self._exposition = Exposition(recruiter)
 
     def app(self) -> FastAPI:
-        viewer = _viewer(self._access)
         app = FastAPI(
             lifespan=self._lifespan,
             title="Recruiter",
@@ -73,13 +74,17 @@ class Console:
             docs_url=None,
             redoc_url=None,
         )
-        guarded = [Depends(viewer)]
-        app.include_router(self._scraped())
-        app.include_router(self._pages(viewer), dependencies=guarded, include_in_schema=False)
-        app.include_router(routes(self._reader, self._runner, viewer), prefix="/api", dependencies=guarded)
+        guarded = [Depends(_sign_in(self._access))]
+        # The metrics for scrapers that send the token, without signing in. Other requests go on to the next route.
+        scraped = APIRouter(route_class=_ScraperRoute)
+        scraped.add_api_route("/metrics", self._metrics, include_in_schema=False)
+        app.include_router(scraped)
+        app.include_router(self._pages(), dependencies=guarded, include_in_schema=False)
+        app.include_router(routes(self._reader, self._runner), prefix="/api", dependencies=guarded)
         app.add_api_route(
             "/api/openapi.json", lambda: JSONResponse(app.openapi()), dependencies=guarded, include_in_schema=False
         )
+        app.add_api_route("/{path:path}", _missing, dependencies=guarded, include_in_schema=False)
         for error in (RecruiterError, StarletteHTTPException, RequestValidationError, Exception):
             app.add_exception_handler(error, self._failed)
         app.add_middleware(Guard)
@@ -94,34 +99,34 @@ class Console:
 
     # -- pages -------------------------------------------------------------------------------------------------------
 
-    def _pages(self, viewer: Callable[..., Any]) -> APIRouter:
+    def _pages(self) -> APIRouter:
         router = APIRouter()
         for page in PAGES.values():
             place = "/" if page.name == "overview" else f"/{page.name}"
-            router.add_api_route(place, self._page(page, viewer), methods=["GET", "HEAD"])
+            router.add_api_route(place, self._page(page), methods=["GET", "HEAD"])
             if page.name != "help":
                 router.add_api_route(f"/live/{page.name}", self._live(page))
         router.add_api_route("/counts", self._counts)
         router.add_api_route("/metrics", self._metrics)
         router.add_api_route("/find", self._find)
-        router.add_api_route("/confirm", self._confirm(viewer))
-        router.add_api_route("/do", self._do(viewer), methods=["POST"])
-        router.add_api_route("/progress", self._progress(viewer))
+        router.add_api_route("/confirm", self._confirm)
+        router.add_api_route("/do", self._do, methods=["POST"])
+        router.add_api_route("/progress", self._progress)
         router.add_api_route("/static/{name:path}", self._static, methods=["GET", "HEAD"])
         return router
 
-    def _page(self, page: Page, viewer: Callable[..., Any]) -> Callable[..., Response]:
-        def show(request: Request, who: Annotated[str, Depends(viewer)]) -> Response:
+    def _page(self, page: ConsolePage) -> Callable[..., Response]:
+        def show(request: Request) -> Response:
             content, command = self._content(page, _pairs(request), _base(request))
-            return self._framed(request, content, page.title, page.name, who, command=command)
+            return self._framed(request, content, page.title, page.name, command=command)
 
         return show
 
-    def _content(self, page: Page, pairs: Pairs, base: str) -> tuple[str, str]:
+    def _content(self, page: ConsolePage, pairs: Pairs, base: str) -> tuple[str, str]:
         return rendered(self._made, page, self._reader, pairs, actions=self._runner.allowed, base=base)
 
     def _framed(
-        self, request: Request, content: str, title: str, name: str, who: str, status: int = 200, command: str = ""
+        self, request: Request, content: str, title: str, name: str = "", status: int = 200, command: str = ""
     ) -> Response:
         theme = request.cookies.get("recruiter_theme")
         html = self._made.get_template("frame.html").render(
@@ -133,13 +138,13 @@ class Console:
             console=self._title,
             theme=theme if theme in ("dark", "light") else "",
             base=_base(request),
-            who=who,
+            who=getattr(request.state, "who", ""),
             actions=self._runner.allowed,
             command=command,
         )
         return _zipped(request, html, status)
 
-    def _live(self, page: Page) -> Callable[..., Any]:
+    def _live(self, page: ConsolePage) -> Callable[..., Any]:
         async def stream(request: Request) -> Response:
             pairs, base = _pairs(request), _base(request)
             name = f"{base} {page.name} {sorted(pairs)}"
@@ -149,7 +154,7 @@ class Console:
                 return self._content(page, pairs, base)[0]
 
             news = self._hub.watch(name, read, page.period)
-            first = await anext(news)  # refuses here, where there is still a status to say so with
+            first = await anext(news)  # a refusal can still set the status here
 
             async def all() -> AsyncIterator[bytes]:
                 yield first
@@ -162,7 +167,7 @@ class Console:
         return stream
 
     def _counts(self, request: Request) -> Response:
-        """How many jobs are in each state; asked for when the list is already there."""
+        """The number of jobs in each state; the page loads it after the list."""
         said = filter_words.words_in(request.query_params.multi_items())
         html = self._made.get_template("counts.html").render(counts=self._reader.counts(said))
         return _zipped(request, html)
@@ -185,63 +190,45 @@ class Console:
 
     # -- actions -----------------------------------------------------------------------------------------------------
 
-    def _confirm(self, viewer: Callable[..., Any]) -> Callable[..., Response]:
-        def ask(request: Request, who: Annotated[str, Depends(viewer)]) -> Response:
-            wanted = _action_request(request.query_params.multi_items())
-            question: Question = self._runner.question(wanted)
-            back = _back(request)
-            html = self._made.get_template("confirm.html").render(
-                wanted=wanted,
-                what=_written(wanted),
-                question=question,
-                who=who,
-                back=back,
-                actions=self._runner.allowed,
-            )
-            return self._answer(request, html, question.button, who)
+    def _confirm(self, request: Request) -> Response:
+        wanted = _action_request(request.query_params.multi_items())
+        question: Question = self._runner.question(wanted)
+        html = self._made.get_template("confirm.html").render(
+            wanted=wanted,
+            what=_written(wanted),
+            question=question,
+            who=request.state.who,
+            back=_inside(request.query_params.get("back", "")),
+            actions=self._runner.allowed,
+        )
+        return self._answer(request, html, question.button)
 
-        return ask
+    async def _do(self, request: Request) -> Response:
+        form = await request.form(max_files=0, max_fields=1100)
+        pairs = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+        said = dict(pairs)
+        wanted = _action_request([*pairs, *parse_qsl(said.get("what", ""), max_num_fields=1100)])
+        address = request.client.host if request.client is not None else None
+        outcome = await run_in_threadpool(self._runner.do, wanted, request.state.who, address)
+        back = _inside(said.get("back", ""))
+        html = self._made.get_template("outcome.html").render(wanted=wanted, outcome=outcome, back=back)
+        return self._answer(request, html, "Done")
 
-    def _do(self, viewer: Callable[..., Any]) -> Callable[..., Any]:
-        async def do(request: Request, who: Annotated[str, Depends(viewer)]) -> Response:
-            form = await request.form(max_files=0, max_fields=1100)
-            pairs = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
-            said = dict(pairs)
-            wanted = _action_request([*pairs, *parse_qsl(said.get("what", ""), max_num_fields=1100)])
-            back = said.get("back", "")
-            address = request.client.host if request.client is not None else None
-            outcome = await run_in_threadpool(self._runner.do, wanted, who, address)
-            html = self._made.get_template("outcome.html").render(wanted=wanted, outcome=outcome, back=_inside(back))
-            return self._answer(request, html, "Done", who)
-
-        return do
-
-    def _progress(self, viewer: Callable[..., Any]) -> Callable[..., Response]:
+    def _progress(self, request: Request) -> Response:
         """How far an action on many jobs is; asked again and again by the page that started it."""
+        outcome = self._runner.progress(request.query_params.get("id", ""))
+        back = _inside(request.query_params.get("back", ""))
+        html = self._made.get_template("outcome.html").render(wanted=RequestedAction(""), outcome=outcome, back=back)
+        return self._answer(request, html, "Under way" if outcome.running else "Done")
 
-        def show(request: Request, who: Annotated[str, Depends(viewer)]) -> Response:
-            outcome, back = self._runner.progress(request.query_params.get("id", "")), _back(request)
-            html = self._made.get_template("outcome.html").render(
-                wanted=RequestedAction(""), outcome=outcome, back=back
-            )
-            return self._answer(request, html, "Under way" if outcome.running else "Done", who)
-
-        return show
-
-    def _answer(self, request: Request, html: str, title: str, who: str) -> Response:
-        """In place, for a page that asked for it; or a page of its own."""
+    def _answer(self, request: Request, html: str, title: str) -> Response:
+        """The answer in place, for a request of htmx; otherwise as a page."""
         if "hx-request" in request.headers:
             return _zipped(request, html)
         content = self._made.get_template("alone.html").render(inner=_ours(html))
-        return self._framed(request, content, title, "", who)
+        return self._framed(request, content, title)
 
-    # -- what is not a page ------------------------------------------------------------------------------------------
-
-    def _scraped(self) -> APIRouter:
-        """The metrics for scrapers that send the token, without signing in. Other requests go on to the next route."""
-        router = APIRouter(route_class=_ScraperRoute)
-        router.add_api_route("/metrics", self._metrics, include_in_schema=False)
-        return router
+    # -- files, metrics, errors ----------------------------------------------------------------------------------------
 
     def _metrics(self, request: Request) -> Response:
         said = (request.headers.get(name, "") for name in ("accept", "accept-encoding"))
@@ -268,14 +255,14 @@ class Console:
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
         if path.startswith("/api"):
             return JSONResponse({"detail": text}, status, headers)
-        if "hx-request" in request.headers or status in (401, 403):
+        if "hx-request" in request.headers or not hasattr(request.state, "who"):  # the frame names the database
             html = self._made.get_template("refusal.html").render(text=text, status=status)
-            # htmx shows only what has succeeded, and this is meant to be seen in place.
+            # htmx shows only successful answers in place.
             return HTMLResponse(html, 200 if "hx-request" in request.headers else status, headers)
         content = self._made.get_template("error.html").render(
             text=text, status=status, phrase=HTTPStatus(status).phrase
         )
-        return self._framed(request, content, HTTPStatus(status).phrase, "", "", status)
+        return self._framed(request, content, HTTPStatus(status).phrase, status=status)
 
 
 class _ScraperRoute(APIRoute):
@@ -286,13 +273,18 @@ class _ScraperRoute(APIRoute):
         return match, found
 
 
-def _viewer(access: Access) -> Callable[..., Any]:
-    """The dependency that every route has: who is looking, or a refusal."""
+def _sign_in(access: Access) -> Callable[..., Any]:
+    """The dependency that every route has: notes who is looking, or refuses."""
 
-    async def viewer(who: Annotated[Any, Depends(access)]) -> str:
-        return name_of(who)
+    async def sign_in(request: Request, who: Annotated[Any, Depends(access)]) -> None:
+        request.state.who = name_of(who)
 
-    return viewer
+    return sign_in
+
+
+def _missing() -> Response:
+    """Any other page: only users who have signed in learn that there is none."""
+    raise HTTPException(404, "Not Found")
 
 
 def _told(error: Exception) -> tuple[int, str]:
@@ -314,7 +306,7 @@ def _told(error: Exception) -> tuple[int, str]:
 
 
 def _ours(html: str) -> Markup:
-    """What one of our templates has made, to be put into another: everything in it is escaped already."""
+    """The output of one of our templates, for another template: it is escaped already."""
     return Markup(html)
 
 
@@ -323,55 +315,33 @@ def _pairs(request: Request) -> Pairs:
 
 
 def _base(request: Request) -> str:
-    """Where the console is mounted."""
+    """The path under which the console is mounted."""
     return f"{request.scope.get('root_path', '').rstrip('/')}/"
 
 
 def _action_request(pairs: Any) -> RequestedAction:
     pairs = list(pairs)
     said = dict(pairs)
+    # Ids of checkboxes are quoted: forms would change some characters.
+    ids = [value if name == "id" else unquote(value) for name, value in pairs if value and name in ("id", "pick")]
     return RequestedAction(
         verb=said.get("verb", ""),
-        ids=tuple(dict.fromkeys(_ids(pairs))),
+        ids=tuple(dict.fromkeys(ids)),
         words=filter_words.words_in(pairs, also=_OF_AN_ACTION),
         name=said.get("name", ""),
-        reason=said.get("reason") or None,
-        at_once=said.get("at_once") or None,
-        count=said.get("count") or None,
-        per=said.get("per") or None,
         again=bool(said.get("again")),
-        to=said.get("to") or None,
+        **{option: said.get(option) or None for option in _OPTIONS},
     )
-
-
-def _ids(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Those of links, and those of boxes on a list, which are quoted: an id may have characters that forms change."""
-    for name, value in pairs:
-        if value and name in ("id", "pick"):
-            yield value if name == "id" else unquote(value)
 
 
 def _written(wanted: RequestedAction) -> str:
     """All of it but the reason, in characters that no form changes."""
-    named = {
-        "verb": wanted.verb,
-        "name": wanted.name,
-        "at_once": wanted.at_once,
-        "count": wanted.count,
-        "per": wanted.per,
-        "again": "yes" if wanted.again else None,
-        "to": wanted.to,
-    }
-    return filter_words.query({"id": wanted.ids, **wanted.words}, **named)
-
-
-def _back(request: Request) -> str:
-    """The page that the question was asked on."""
-    return _inside(request.query_params.get("back", ""))
+    named = {option: getattr(wanted, option) for option in ("verb", "name", *_OPTIONS) if option != "reason"}
+    return filter_words.query({"id": wanted.ids, **wanted.words}, again="yes" if wanted.again else None, **named)
 
 
 def _inside(place: str) -> str:
-    """A place in the console, and nowhere else: what a link says is not to be trusted."""
+    """The place, if it is a page of the console: links are not trusted."""
     page = place.partition("?")[0]
     return place if page in PAGES and page != "overview" else ""
 

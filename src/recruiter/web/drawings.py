@@ -16,7 +16,7 @@ from recruiter.web.schemas import FlowEdge, FlowGraph, FlowNode, FlowStepRow, Pa
 
 BOX, GAP = (190, 44), (70, 14)
 FOLDED = 6
-"""So many steps of one column that look alike and stand between the same others are one box."""
+"""Minimum number of identical steps in a column that are drawn as one box."""
 MOST = 300
 """Boxes in a drawing; a larger flow is shown as a list only."""
 
@@ -113,7 +113,7 @@ def bars(parts: Sequence[Part], width: float = 1000.0, least: float = 4.0) -> li
 
 
 def graph_of(steps: Sequence[FlowStepRow]) -> FlowGraph | None:
-    """None when there are too many boxes for anybody to read."""
+    """None when there are too many boxes to read."""
     by_id = {step.step: step for step in steps if step.on is None}
     graph = {id: [other for other in step.after if other in by_id] for id, step in by_id.items()}
     dependents: dict[str, list[str]] = {id: [] for id in graph}

@@ -1,7 +1,7 @@
-"""The words of a filter as they are in a URL, in the search box and on the command line: the same ones.
+"""The conditions of a filter in a URL, in the search box and on the command line.
 
 jobs?state=failed&task=resize&arg=order=7        a link is a search
-state:failed task:resize arg.order=7             what a person types
+state:failed task:resize arg.order=7             the search box
 recruiter job list --state failed --task resize --arg order=7
 """
 
@@ -46,7 +46,7 @@ def words_in(pairs: Iterable[tuple[str, str]], also: Collection[str] = ()) -> di
 
 
 def typed(text: str) -> list[tuple[str, str]]:
-    """What a person has typed into the search box. Raises InvalidFilter."""
+    """The conditions in the search box. Raises InvalidFilter."""
     try:
         parts = shlex.split(text)
     except ValueError:  # a quote that is not closed

@@ -1,4 +1,4 @@
-"""What people read: numbers and times (12.4k, 3m 12s, 2h ago); tracebacks with the frames of libraries folded."""
+"""Formats for people: numbers and times (12.4k, 3m 12s, 2h ago); tracebacks with folded frames of libraries."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def amount(value: Amount) -> str:
 
 
 def between(since: datetime | None, until: datetime | None) -> float | None:
-    """Seconds; None where one of them is not known."""
+    """Seconds; None if one of them is None."""
     return None if since is None or until is None else (until - since).total_seconds()
 
 
@@ -77,7 +77,7 @@ class JobRef:
 
 
 def parts_of(text: str) -> list[str | datetime | JobRef]:
-    """A sentence of ours in parts, with the times in it as times, and the jobs as links."""
+    """A sentence in parts: text, times and jobs."""
     parts: list[str | datetime | JobRef] = []
     end = 0
     for found in _MOMENT.finditer(text):
@@ -95,20 +95,20 @@ def parts_of(text: str) -> list[str | datetime | JobRef]:
 
 
 def todo(text: str) -> tuple[str, str]:
-    """What to do, and the command that does it if that is how the text ends."""
+    """The advice, and the command at its end if there is one."""
     told, found, command = text.rpartition(": recruiter ")
     return (f"{told}:", f"recruiter {command}") if found else (text, "")
 
 
 def harmless(value: object) -> object:
-    """Text with control characters and those that turn the direction of writing spelled out; anything else as it is.
+    """Text with control and direction characters spelled out; other values unchanged.
 
-    Everything that a template prints goes through here before it is escaped."""
+    Every value that a template prints passes through here before it is escaped."""
     return printable(value) if type(value) is str else value
 
 
 def zone_of(name: str | None) -> tzinfo:
-    """UTC for one that is not known."""
+    """The zone of this name; UTC for an unknown one."""
     try:
         return ZoneInfo(name) if name else UTC
     except (KeyError, ValueError, OSError):
@@ -132,7 +132,7 @@ class Piece:
 
     text: str
     frames: int = 0
-    """How many frames of libraries these are; 0 if they are not to be folded."""
+    """Number of library frames; 0 if the piece is not folded."""
 
 
 def pieces(trace: str) -> list[Piece]:

@@ -1,9 +1,9 @@
-"""Liveness: one reader for all who look, and nobody looking means that nothing is read.
+"""Live pages: one reader serves all viewers, and without viewers nothing is read.
 
 Every open page holds a stream. Viewers of the same page share a *topic*; each topic is read once,
-made into HTML once, and sent to all of its viewers if it has changed. All topics are read one after the other by one
-task, which rests after each for several times as long as it took: however many look, at however many things, MongoDB is
-asked by one reader that is idle most of the time.
+made into HTML once, and sent to all of its viewers if it has changed. One task reads all topics, one after the other,
+and rests after each for several times as long as it took. So with any number of viewers MongoDB has one reader, which
+is idle most of the time.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from dataclasses import dataclass, field
 from recruiter.errors import JobNotFound, RecruiterError, TooManyViewers
 
 REST = 4
-"""So many times as long as a look took, the reader rests."""
+"""Rest after a read, as a multiple of the time that it took."""
 MOST_VIEWERS = 500
 MOST_TOPICS = 200
 LONGEST = 3600.0
 """Seconds that one stream lasts; the browser then asks again, and has to be let in again."""
 _TIME = re.compile(r"(<time[^>]*>)[^<]*")
 _QUIET = 15.0
-"""After so many seconds without news a comment is sent, so that a dead connection is noticed."""
+"""Seconds without news after which a comment is sent, so that a dead connection is noticed."""
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What is sent: HTML, or what went wrong."""
+    """A message to viewers: HTML, or an error."""
 
     event: str
     data: str
@@ -54,7 +54,7 @@ class _Topic:
 
 
 class Hub:
-    """For one event loop at a time: the one in which it was first asked."""
+    """Topics and their viewers, for one event loop."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -67,7 +67,7 @@ class Hub:
         return sum(len(topic.viewers) for topic in self._topics.values())
 
     async def watch(self, name: str, read: Callable[[], str], period: float) -> AsyncIterator[bytes]:
-        """What is new of this topic, as it comes. Raises TooManyViewers."""
+        """The changes of this topic. Raises TooManyViewers."""
         if self.viewers >= MOST_VIEWERS or (name not in self._topics and len(self._topics) >= MOST_TOPICS):
             raise TooManyViewers("too many pages are open; close some, or pause their live updates")
         topic = self._topics.setdefault(name, _Topic(read, period))
@@ -96,7 +96,7 @@ class Hub:
             self._reader = asyncio.get_running_loop().create_task(self._run(), name="recruiter web reader")
 
     async def _run(self) -> None:
-        """Reads whatever somebody looks at; ends when nobody does."""
+        """Reads the topics while there are viewers."""
         while self._topics:
             name, topic = min(self._topics.items(), key=lambda item: item[1].next_at)
             wait = topic.next_at - self._monotonic()

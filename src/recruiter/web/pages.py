@@ -1,4 +1,4 @@
-"""The pages: what each reads, and what it is made with. A page and its live part are the same template."""
+"""The pages of the console and their data. A page and its live part are the same template."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from recruiter.domain.duration import UNTIL_SIGNAL, brief
+from recruiter.domain.names import DEFAULT_GROUP
+from recruiter.domain.policy_registry import policy_text
 from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidFilter
-from recruiter.web import drawings, filter_words, formats, schemas
-from recruiter.web.actions import ON_JOBS, RequestedAction
+from recruiter.instruments import trace_id_of
+from recruiter.job_actions import JOB_ACTIONS
+from recruiter.web import drawings, filter_words, formats
 from recruiter.web.reader import RANGES, ROWS, Reader
 from recruiter.web.sentences import jobs, of_jobs, plural
 from recruiter.web.terms import SECTIONS, TERMS
@@ -41,7 +44,7 @@ class Asset:
 
 
 class Assets:
-    """Only what is listed here is ever served."""
+    """The static files; no other file is served."""
 
     @cached_property
     def all(self) -> dict[str, Asset]:
@@ -70,17 +73,19 @@ STATES = {
     "cancelled": "⊘",
     "lost": "!",
 }
-"""Each with its sign: colour alone tells nobody."""
+"""Each state has a sign, because colour alone is not accessible."""
 TABS = ("running", "queued", "postponed", "failed", "succeeded", "cancelled", "lost")
 JOB_TABS = ("arguments", "result", "attempts", "history", "log", "stages", "document")
 
+JobFacts = Mapping[str, Any]
+"""A job as `Reader.job` returns it."""
 Pairs = tuple[tuple[str, str], ...]
 """The parameters of a URL, in order."""
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """One page: where it is, what it reads, and how often its live part looks again."""
+class ConsolePage:
+    """One page: its data, and how often its live part reads again."""
 
     name: str
     title: str
@@ -140,11 +145,11 @@ def _jobs(reader: Reader, pairs: Pairs) -> dict[str, Any]:
 
 
 def _possible(filter: JobFilter) -> list[str]:
-    """What can be done with all jobs of this filter."""
+    """The actions that are possible for all jobs of this filter."""
     found = []
-    for verb, action in ON_JOBS.items():
+    for verb, action in JOB_ACTIONS.items():
         try:
-            action.among(filter, RequestedAction(verb))
+            action.among(filter)
             found.append(verb)
         except InvalidFilter:
             pass
@@ -165,31 +170,30 @@ def _job(reader: Reader, pairs: Pairs) -> dict[str, Any]:
         "here": f"job?{urlencode(pairs)}",
         "tab": tab,
         "tabs": JOB_TABS,
-        "bars": drawings.bars(job.timeline),
+        "bars": drawings.bars(job["timeline"]),
         "find": _one(pairs, "find"),
         "python": _python(job),
-        "command": shlex.join(["recruiter", "job", "show", job.id]),
+        "command": shlex.join(["recruiter", "job", "show", job["id"]]),
     }
 
 
-def _first_tab(job: schemas.JobView) -> str:
-    """What somebody who opens the job wants to see first."""
-    if job.state == "running" and job.log:
+def _first_tab(job: JobFacts) -> str:
+    if job["state"] == "running" and job["log"]:
         return "log"
-    return "attempts" if job.executions and job.executions[-1].error else "arguments"
+    return "attempts" if job["error"] else "arguments"
 
 
-def _python(job: schemas.JobView) -> str:
+def _python(job: JobFacts) -> str:
     """As one would write it; redacted values must be filled in."""
-    if not job.task:
+    if not job["task"]:
         return ""
-    group = "" if job.group == "generic" else f".in_group({job.group!r})"
-    tags = f".tagged_as({', '.join(map(repr, job.tags))})" if job.tags else ""
-    return f"recruiter.job({job.task!r}, {job.args!r}){group}{tags}.enqueue()"
+    group = "" if job["group"] == DEFAULT_GROUP else f".in_group({job['group']!r})"
+    tags = f".tagged_as({', '.join(map(repr, job['tags']))})" if job["tags"] else ""
+    return f"recruiter.job({job['task']!r}, {job['args']!r}){group}{tags}.enqueue()"
 
 
 def _of(read: Callable[[Reader], Any], command: str) -> Callable[[Reader, Pairs], dict[str, Any]]:
-    """What a page loads that has no parameters."""
+    """The loader of a page without parameters."""
     return lambda reader, _: {"seen": read(reader), "command": command}
 
 
@@ -203,16 +207,16 @@ def _help(_reader: Reader, _pairs: Pairs) -> dict[str, Any]:
 
 
 _ALL = (
-    Page("overview", "Overview", _overview),
-    Page("jobs", "Jobs", _jobs),
-    Page("flows", "Flows", _of(Reader.flows, "recruiter flow list")),
-    Page("schedules", "Schedules", _of(Reader.schedules, "recruiter scheduler list"), period=5.0),
-    Page("workers", "Workers", _of(Reader.fleet, "recruiter worker list"), period=1.0),
-    Page("groups", "Groups", _groups),
-    Page("problems", "Problems", _of(Reader.problems, "recruiter doctor"), period=5.0),
-    Page("job", "Job", _job, period=1.0),
-    Page("flow", "Flow", _flow, period=2.0),
-    Page("help", "Help", _help),
+    ConsolePage("overview", "Overview", _overview),
+    ConsolePage("jobs", "Jobs", _jobs),
+    ConsolePage("flows", "Flows", _of(Reader.flows, "recruiter flow list")),
+    ConsolePage("schedules", "Schedules", _of(Reader.schedules, "recruiter scheduler list"), period=5.0),
+    ConsolePage("workers", "Workers", _of(Reader.fleet, "recruiter worker list"), period=1.0),
+    ConsolePage("groups", "Groups", _groups),
+    ConsolePage("problems", "Problems", _of(Reader.problems, "recruiter doctor"), period=5.0),
+    ConsolePage("job", "Job", _job, period=1.0),
+    ConsolePage("flow", "Flow", _flow, period=2.0),
+    ConsolePage("help", "Help", _help),
 )
 PAGES = {page.name: page for page in _ALL}
 NAVIGATION = [page.name for page in _ALL if page.name not in ("job", "flow", "help")]
@@ -248,6 +252,8 @@ def _filters() -> dict[str, Callable[..., Any]]:
         "mark": _mark,
         "shown": _shown,
         "jobs": jobs,
+        "policy": policy_text,
+        "trace_id": trace_id_of,
         "in_zone": formats.in_zone,
         "quoted": lambda text: quote(text, safe=""),
         "sum_of": lambda ended: sum(ended.values()),
@@ -277,17 +283,16 @@ def _globals(assets: Assets) -> dict[str, Any]:
 
 
 def _mark(text: str) -> str:
-    """A name that can be the id of an element, of any text."""
+    """An id of an HTML element for any text."""
     return hashlib.blake2s(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
 def _shown(value: Any) -> str:
-    """A value as it is read: JSON over several lines."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
 def sparkline(values: Sequence[float | None], width: float = 120.0, height: float = 24.0) -> str:
-    """A line as the path of an SVG, the highest value at the top; where a value is not known, a gap."""
+    """The path of an SVG line, the highest value at the top; unknown values are gaps."""
     known = [value for value in values if value is not None]
     if len(values) < 2 or not known:
         return ""
@@ -308,15 +313,15 @@ _DAY = 86400
 
 
 def hour_ticks(now: datetime, moments: list[datetime]) -> list[float]:
-    """Where moments of the next 24 hours are on a ribbon, in percent. It moves once a minute."""
+    """Positions of times within the next 24 hours, in percent. They move once a minute."""
     now = now.replace(second=0, microsecond=0)
     places = ((moment - now).total_seconds() / _DAY * 100 for moment in moments)
     return sorted({round(place, 2) for place in places if 0 <= place <= 100})
 
 
 def hour_marks(now: datetime, zone: str | None = None) -> list[tuple[float, str]]:
-    """Every sixth hour of the next 24 on the clock of this zone: where it is in percent, and its name. There is none at
-    the very ends, where it would not fit."""
+    """Every sixth hour of the next 24 on the clock of this zone: its position in percent, and its name. Hours at the
+    ends would not fit and are left out."""
     there = now.astimezone(formats.zone_of(zone))
     first = there.replace(minute=0, second=0, microsecond=0, hour=there.hour - there.hour % 6)
     moments = [first + timedelta(hours=6 * number) for number in range(1, 5)]
@@ -324,7 +329,7 @@ def hour_marks(now: datetime, zone: str | None = None) -> list[tuple[float, str]
     return [(place, f"{moment:%H:%M}") for place, moment in marks if 4 <= place <= 96]
 
 
-def rendered(made: Environment, page: Page, reader: Reader, pairs: Pairs, **frame: Any) -> tuple[str, str]:
+def rendered(made: Environment, page: ConsolePage, reader: Reader, pairs: Pairs, **frame: Any) -> tuple[str, str]:
     """The part of a page that is live, and the command that shows the same."""
     context: Mapping[str, Any] = page.load(reader, pairs)
     live = urlencode([(key, value) for key, value in pairs if key != "theme"])

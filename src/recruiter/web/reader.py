@@ -10,38 +10,42 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
+
+from bson import ObjectId
 
 import recruiter as package
 from recruiter.app import Recruiter
 from recruiter.caches import Cache
 from recruiter.doctor import examine
-from recruiter.doctor.findings import Finding
-from recruiter.doctor.findings import Level as FindingLevel
+from recruiter.doctor.findings import Finding, Level
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import DEFAULT_PREFIX
 from recruiter.domain.observation import SILENT
-from recruiter.domain.planning.why_waiting import Circumstances
+from recruiter.domain.planning.rules import Rules
+from recruiter.domain.planning.situation import Situation
+from recruiter.domain.policy_registry import policy_text
 from recruiter.domain.schedule.scheduler import Scheduler
-from recruiter.domain.search.filter import ENDED, JobFilter, JobSummary, filter_from_words
+from recruiter.domain.search.filter import ENDED, JobFilter, filter_from_words
 from recruiter.domain.statistics import Analytics, Depth, Queue, window
 from recruiter.domain.text import mask
 from recruiter.errors import InvalidFilter, RecruiterError, StoreError, UnreadableDocument
 from recruiter.store.collections.actions import ActionEntry
-from recruiter.store.collections.limits import Rules
 from recruiter.store.database import Store
-from recruiter.store.search.summaries import FIELDS, summary_from
-from recruiter.views.resources import limit_uses
-from recruiter.views.search import Entry, Form, known_names, search
+from recruiter.store.search.search import MINIMAL
+from recruiter.views.find import known_names
+from recruiter.views.record import job_record
+from recruiter.views.resources import limit_uses, read_situation
 from recruiter.web import schemas, sentences, serializers
 from recruiter.web.access import Redaction
-from recruiter.web.drawings import graph_of
+from recruiter.web.drawings import graph_of, life_of
 from recruiter.web.filter_words import Words
-from recruiter.web.schemas import Amount, FlowList, FlowView, Level
+from recruiter.web.schemas import Amount
 
 RANGES = {"5m": "5 minutes", "15m": "15 minutes", "1h": "1 hour", "6h": "6 hours", "24h": "24 hours", "7d": "7 days"}
 """How far back the overview looks."""
 _LONG = ("1h", "6h", "24h", "7d")
-"""Those that take some tenths of a second to read where there are many tasks."""
+"""Ranges that take tenths of a second to read with many tasks."""
 ROWS = 50
 COUNTED = 10_000
 """Tabs count so far, and no further."""
@@ -56,7 +60,12 @@ _FLOWS_SHOWN = 50
 _STEPS_SHOWN = 200
 _ACTIONS_SHOWN = 20
 
-_ROW_FIELDS = {**FIELDS, "args": 1, "reason": 1}
+_ROW_FIELDS = {name: 0 for name in MINIMAL if name != "args"}
+_IDS = ("id", "key", "origin", "recovered_from", "recovered_as", "flow")
+_NAMES = frozenset(
+    (*_IDS, "task", "method", "group", "tags", "urn", "owner", "limited_by", "worker", "locked_by", "state", "why")
+)
+"""Fields that links and filters need unchanged. In other texts an application may have written a secret."""
 
 
 class Reader:
@@ -66,7 +75,7 @@ class Reader:
         self._recruiter = recruiter
         self.redaction = redaction
         self._findings: Cache[list[Finding]] = Cache(15.0)
-        self._errors: Cache[tuple[list[schemas.FrequentError], bool]] = Cache(5.0)
+        self._errors: Cache[list[schemas.FrequentError]] = Cache(5.0)
         self._counts: Cache[dict[str, Amount]] = Cache(5.0)
         self._history: Cache[Analytics] = Cache(3.0)
         self._groups: Cache[set[str]] = Cache(60.0)
@@ -74,7 +83,7 @@ class Reader:
         self._leader: Cache[tuple[schemas.Leader | None]] = Cache(2.0)
 
     def close(self) -> None:
-        """The examination that runs beside has ended when this returns. The application may then close its store."""
+        """Waits for the doctor that runs in a thread; then the application may close its store."""
         self._findings.close()
 
     @property
@@ -84,30 +93,30 @@ class Reader:
     # -- which jobs --------------------------------------------------------------------------------------------------
 
     def filter_of(self, words: Words) -> JobFilter:
-        """Raises InvalidFilter; also for an argument whose value is not shown: nobody is to find it out by asking."""
+        """Raises InvalidFilter, including for a redacted argument: a filter must not reveal its value."""
         for path in (text.partition("=")[0] for text in words.get("arg", ())):
             if self.redaction.hides(path):
                 raise InvalidFilter(f"the argument {path!r} is not shown here, so it cannot be asked for either")
         return filter_from_words(words)
 
     def jobs(self, filter: JobFilter, *, limit: int = ROWS, after: str | None = None) -> schemas.JobList:
-        """A page of jobs: those that run, those that wait in the order of their turn, those that have ended."""
+        """A page of jobs: running, waiting in the order of their turn, ended."""
         now = self._store.clock.now()
-        form: Form[schemas.JobRow] = Form(_ROW_FIELDS, lambda entry: self._row(entry, now))
-        page = search(self._store, filter, now, form, limit=limit, after=after or None)
-        return schemas.JobList(now, list(page.jobs), page.next, page.looked_at)
+        page = self._store.search.jobs(filter, now, limit=limit, after=after or None, fields=_ROW_FIELDS)
+        rows = [self._row(job, now) for job in page]
+        return schemas.JobList(now, rows, page.next, page.looked_at, len(page.unreadable))
 
     def recognize(self, filter: JobFilter) -> None:
-        """Raises InvalidFilter for a task or group that nobody knows."""
+        """Raises InvalidFilter for an unknown task or group."""
         self._recruiter.jobs.recognize(filter)
 
     def counts(self, words: Words) -> dict[str, Amount]:
-        """How many jobs of this filter are in each state, whatever it says of the state; up to a bound."""
+        """Number of jobs in each state, up to a bound; conditions on the state are ignored."""
         others = {name: list(values) for name, values in words.items() if name not in ("state", "why")}
         return self._counts.get(str(others), lambda: dict(self._count(others)))
 
     def count(self, filter: JobFilter) -> Amount:
-        return serializers.amount_of(self._recruiter.jobs.count(filter))
+        return Amount(*self._recruiter.jobs.count(filter))
 
     def _count(self, words: Words) -> Iterator[tuple[str, Amount]]:
         for state in ("running", "queued", "postponed", "failed", "succeeded", "cancelled", "lost"):
@@ -116,35 +125,21 @@ class Reader:
             except InvalidFilter:  # no such job can be in this state
                 yield state, Amount(0)
                 continue
-            yield state, serializers.amount_of(self._recruiter.jobs.count(filter, most=COUNTED))
+            yield state, Amount(*self._recruiter.jobs.count(filter, most=COUNTED))
 
-    def _row(self, entry: Entry, now: datetime) -> schemas.JobRow:
-        short: JobSummary = summary_from(entry.document, entry.hold)
-        reason = entry.document.get("reason")
-        told = short.message or (reason if isinstance(reason, str) else None)
-        return schemas.JobRow(
-            id=str(short.id),
-            task=short.task,
-            group=short.group,
-            state=serializers.shown_state(short.state, short.scheduled_at, now),
-            args=self.redaction.line(entry.document.get("args")),
-            created_at=short.created_at,
-            scheduled_at=short.scheduled_at,
-            started_at=short.started_at,
-            ended_at=short.ended_at,
-            attempts=short.attempts,
-            priority=short.priority,
-            why=short.why,
-            error=short.error,
-            message=None if told is None else mask(told[:300]),
-            worker=short.worker,
-            owner=short.owner,
-            urn=short.urn,
-            tags=[str(tag) for tag in short.tags],
-            stage=short.stage,
-            progress=short.progress,
-            cancelling=short.cancelling,
-        )
+    def _row(self, job: Job, now: datetime) -> dict[str, Any]:
+        record = self._record(job, now, minimal=True)
+        message = record["message"] or record["reason"]
+        return {**record, "message": message and message[:300], "args": self.redaction.line(job.args)}
+
+    def _record(self, job: Job, now: datetime, *, minimal: bool = False) -> dict[str, Any]:
+        """The record of a job without secrets; ids are text."""
+        record = job_record(job, minimal=minimal, payload=self.redaction.plain)
+        for name in _IDS:
+            record[name] = None if record[name] is None else str(record[name])
+        for name in record.keys() - _NAMES:
+            record[name] = _masked(record[name])
+        return {**record, "state": serializers.shown_state(job.state, job.scheduled_at, now)}
 
     # -- a job -------------------------------------------------------------------------------------------------------
 
@@ -152,38 +147,43 @@ class Reader:
         """Raises JobNotFound."""
         return self._recruiter.jobs.id_of(text)
 
-    def job(self, text: str) -> schemas.JobView:
+    def job(self, text: str) -> dict[str, Any]:
         """Everything about the job that is written like this. Raises JobNotFound."""
         id = self.id_of(text)
         try:
             sentence = self._recruiter.explain(id)
             job = self._recruiter.find(id)
-        except UnreadableDocument as error:  # it is shown as it is stored
+        except UnreadableDocument as error:  # the page shows the document
             now = self._store.clock.now()
             sentence, job = str(error), Job(id, "", {}, now, now)
-        plain = self.redaction.plain
-        return serializers.job_view(job, self._store.clock.now(), mask(sentence), plain, plain(self._document(job)))
+        now = self._store.clock.now()
+        return {
+            **self._record(job, now),
+            "at": now,
+            "sentence": mask(sentence),
+            "timeline": life_of(job, now),
+            "document": self.redaction.plain(self._document(job)),
+        }
 
     def _document(self, job: Job) -> Any:
-        """As it is stored; it may have gone meanwhile."""
+        """The stored document. If the job was removed meanwhile, its fields."""
         places = (self._store.archived, self._store.scheduled)
         found = next(filter(None, (place.document(job.id) for place in places)), None)
         return found or {each.name: getattr(job, each.name) for each in fields(job)}
 
     # -- the fleet ---------------------------------------------------------------------------------------------------
 
-    def fleet(self) -> schemas.Fleet:
-        """Hosts, workers, and what each runs."""
+    def fleet(self) -> schemas.WorkersPage:
         store, now = self._store, self._store.clock.now()
         entries = store.roster.entries()
         running = [run["job"] for entry in entries for run in entry.running][:_RUNS_SHOWN]
         said = store.scheduled.get_many(running) if running else {}
         workers = [serializers.worker(entry, said, now) for entry in entries]
         leader = self.leader()
-        return schemas.Fleet(now, sentences.of_fleet(leader, workers), leader, workers)
+        return schemas.WorkersPage(now, sentences.of_fleet(leader, workers), leader, workers)
 
     def leader(self) -> schemas.Leader | None:
-        """Who leads, if anybody does."""
+        """The leader, if one leads."""
         (leader,) = self._leader.get("leader", lambda: (self._read_leader(),))
         return leader
 
@@ -194,12 +194,11 @@ class Reader:
         return schemas.Leader(lease.host, lease.pid, lease.term, lease.since)
 
     def frame(self) -> schemas.Frame:
-        """What every page shows at its edges; read seldom."""
         target = self._recruiter.target
         place = serializers.place(str(target), target.database)
         place = place if target.prefix == DEFAULT_PREFIX else f"{place} {target.prefix}"
         findings = self._findings.peek("all", old=True)
-        problems = None if findings is None else sum(1 for each in findings if each.level is FindingLevel.PROBLEM)
+        problems = None if findings is None else sum(1 for each in findings if each.level is Level.PROBLEM)
         with contextlib.suppress(StoreError):
             mongodb = self._mongodb.get("version", self._version)
             return schemas.Frame(package.__version__, place, mongodb, self.leader(), problems)
@@ -211,19 +210,18 @@ class Reader:
 
     # -- numbers -----------------------------------------------------------------------------------------------------
 
-    def overview(self, within: str = "1h") -> schemas.Overview:
+    def overview(self, within: str = "1h") -> schemas.OverviewPage:
         """How things are, and how they went within a time."""
         if within not in RANGES:
             raise InvalidFilter(f"the overview is of {', '.join(RANGES)}, not of {within!r}")
         told = self._told(within)
         lately = told if within not in _LONG else self._recruiter.analytics(within="1 minute")
         entries, rules, now = self._store.roster.entries(), self._store.limits.read(), self._store.clock.now()
-        errors, exact = self._errors.get(within, lambda: self._frequent_errors(told.since, told.until))
-        del exact
+        errors = self._errors.get(within, lambda: self._frequent_errors(told.since, told.until))
         waiting = self._waiting(lately.queues, rules, now)
         slots = sum(entry.registration.slots for entry in entries if not entry.is_silent(now))
         trend = self._trend(told)
-        seen = schemas.Overview(
+        seen = schemas.OverviewPage(
             at=now,
             within=within,
             since=told.since,
@@ -237,14 +235,14 @@ class Reader:
             counted_at=lately.counted_at,
             per_second=self._pace(lately, now),
             ended=dict(told.ended),
-            latency=serializers.percentiles(told.latency),
-            duration=serializers.percentiles(told.execution_time),
+            latency=told.latency,
+            duration=told.execution_time,
             series=[serializers.point(at, flow, told) for at, flow in told.series.items()],
             waiting=waiting[:_KINDS_SHOWN],
             waiting_kinds=len(waiting),
             errors=errors,
             leader=self.leader(),
-            paused=serializers.pauses(rules),
+            paused={name.removeprefix("group:"): pause for name, pause in sorted(rules.paused.items())},
             due_trend=[None if each is None else each.due for each in trend],
             running_trend=[None if each is None else each.running for each in trend],
         )
@@ -257,49 +255,45 @@ class Reader:
         return self._history.get(within, lambda: self._recruiter.analytics(within=RANGES[within]))
 
     def _trend(self, told: Analytics) -> list[Depth | None]:
-        """How much waited and ran, step by step."""
+        """Queue depths for each step of the series."""
         hours = told.step > timedelta(minutes=1)
         depths = self._store.queues.depths(told.since - told.step, told.until, hours=hours)
         return serializers.trend(depths, list(told.series), told.step)
 
     def _pace(self, told: Analytics, now: datetime) -> float:
-        """Jobs a second over the last minute or two, of a time that is told by the minute."""
+        """Ended jobs per second over the last one or two minutes."""
         since, until = window(now, timedelta(minutes=1), now)
         ended = sum(sum(flow.ended.values()) for at, flow in told.series.items() if at >= since)
         return ended / max(1.0, (until - since).total_seconds())
 
     def _waiting(self, queues: Mapping[tuple[str, str], Queue], rules: Rules, now: datetime) -> list[schemas.Waiting]:
-        """What waits, by group and task, with the reason; the longest first."""
+        """Waiting jobs by group and task, with the reason, the longest queue first."""
         kinds = sorted(queues.items(), key=lambda item: -item[1].queued)
         kinds = [(kind, queue) for kind, queue in kinds if queue.queued or queue.postponed or queue.running]
-        facts: Circumstances | None = None
+        situation: Situation | None = None
         found: list[schemas.Waiting] = []
         for (group, task), queue in kinds:
             reason, stuck = None, False
             if queue.queued and len(found) < _KINDS_SHOWN:
-                facts = facts or self._circumstances(rules, now)
-                reason, stuck = serializers.reason_of(facts, rules, group, task)
+                situation = situation or read_situation(self._store, rules, now)
+                reason, stuck = serializers.reason_of(situation, group, task)
             found.append(schemas.Waiting(group, task, queue.queued, queue.postponed, queue.running, reason, stuck))
         return found
 
-    def _circumstances(self, rules: Rules, now: datetime) -> Circumstances:
-        roster = self._store.roster
-        return Circumstances(roster.read(), roster.held(), rules.limits, rules.starts, now)
-
-    def _frequent_errors(self, since: datetime, until: datetime) -> tuple[list[schemas.FrequentError], bool]:
+    def _frequent_errors(self, since: datetime, until: datetime) -> list[schemas.FrequentError]:
         """The errors that most of the newest failed jobs ended with."""
         page = self._recruiter.jobs.list(state=["failed", "lost"], ended_since=since, limit=_ERRORS_READ, minimal=True)
         jobs = [job for job in page if job.ended_at is not None]
         complete = page.next is None
         begin = since if complete or not jobs else min(job.ended_at for job in jobs if job.ended_at)
         span = max(1e-6, (until - begin).total_seconds())
-        by_error: dict[str, list[JobSummary]] = {}
+        by_error: dict[str, list[Job]] = {}
         for job in jobs:
             by_error.setdefault(job.error or job.why or "?", []).append(job)
         most_frequent = sorted(by_error.items(), key=lambda item: -len(item[1]))[:_ERRORS_SHOWN]
-        return [serializers.frequent_error(name, of, begin, span, complete) for name, of in most_frequent], complete
+        return [serializers.frequent_error(name, of, begin, span, complete) for name, of in most_frequent]
 
-    def groups(self) -> schemas.Groups:
+    def groups(self) -> schemas.GroupsPage:
         """Depth, pauses and limits."""
         told = self._recruiter.analytics(within="5 minutes")
         rules, now = self._store.limits.read(), self._store.clock.now()
@@ -309,26 +303,25 @@ class Reader:
         waiting = self._waiting(told.queues, rules, now)
         before = self._before(now)
         groups = [self._group(name, told, waiting, rules, before) for name in sorted(names)]
-        limits = self._limits(rules, now)
-        pause = rules.paused.get("fleet")
-        blocked = None if pause is None else serializers.pause_view(pause, "all starts")
-        return schemas.Groups(now, sentences.of_groups(blocked, groups, limits), blocked, groups, limits)
+        limits = [serializers.limit_use(use) for use in limit_uses(self._store, rules, now)]
+        blocked = rules.paused.get("fleet")
+        return schemas.GroupsPage(now, sentences.of_groups(blocked, groups, limits), blocked, groups, limits)
 
     def _before(self, now: datetime) -> Depth | None:
-        """What was seen about five minutes ago."""
+        """The queue depth about five minutes ago."""
         depths = self._store.queues.depths(now - timedelta(minutes=7), now - timedelta(minutes=3))
         return min(depths, key=lambda each: abs(now - each.at - timedelta(minutes=5)), default=None)
 
     def _group(
         self, name: str, told: Analytics, waiting: Sequence[schemas.Waiting], rules: Rules, before: Depth | None
-    ) -> schemas.Group:
+    ) -> schemas.GroupRow:
         queues = [queue for (group, _), queue in told.queues.items() if group == name]
         queue = sum(queues, Queue(0, 0, 0, 0))
         flow = told.groups.get(name)
         pause = rules.paused.get(f"group:{name}")
         first = self._next(name) if queue.queued else None
         reasons = [each.reason for each in waiting if each.group == name and each.reason and each.queued]
-        return schemas.Group(
+        return schemas.GroupRow(
             name=name,
             queued=queue.queued,
             postponed=queue.postponed,
@@ -346,47 +339,45 @@ class Reader:
             latency_p95=flow.latency.p95 if flow else None,
             next_due=first.scheduled_at if first else None,
             next_id=str(first.id) if first else None,
-            paused=None if pause is None else serializers.pause_view(pause, name),
+            paused=pause,
             reason=None if pause is not None else next(iter(reasons), None),
         )
 
-    def _next(self, group: str) -> JobSummary | None:
+    def _next(self, group: str) -> Job | None:
         """The job of this group whose turn it is."""
         with contextlib.suppress(InvalidFilter):
             page = self._recruiter.jobs.list(state="queued", group=group, limit=1, minimal=True)
             return page.jobs[0] if page.jobs else None
         return None
 
-    def _limits(self, rules: Rules, now: datetime) -> list[schemas.LimitUse]:
-        return [serializers.limit_use(use) for use in limit_uses(self._store, rules, now)]
-
     # -- schedules ---------------------------------------------------------------------------------------------------
 
-    def schedules(self) -> schemas.Schedules:
-        """The repeatable jobs: when next, how they went, what is wrong with them."""
+    def schedules(self) -> schemas.SchedulesPage:
         now = self._store.clock.now()
         every = self._recruiter.schedulers()
         shown = [self._schedule(each, now) for each in every[:_SCHEDULES_SHOWN]]
         more = len(every) - len(shown)
-        return schemas.Schedules(now, sentences.of_schedules(shown, more, now), shown, more)
+        return schemas.SchedulesPage(now, sentences.of_schedules(shown, more, now), shown, more)
 
-    def _schedule(self, scheduler: Scheduler, now: datetime) -> schemas.Schedule:
+    def _schedule(self, scheduler: Scheduler, now: datetime) -> schemas.ScheduleRow:
         parameters = scheduler.schedule.get("parameters") or {}
         zone = parameters.get("tz") if isinstance(parameters, Mapping) else None
         ended = self._recruiter.jobs.list(urn=scheduler.urn, state=sorted(ENDED), limit=10, minimal=True)
-        last = [schemas.Ended(str(job.id), job.state.value, job.ended_at) for job in ended if job.ended_at is not None]
+        last = [
+            schemas.EndedRun(str(job.id), job.state.value, job.ended_at) for job in ended if job.ended_at is not None
+        ]
         runs, trouble = self._runs(scheduler, now)
-        return schemas.Schedule(
+        return schemas.ScheduleRow(
             urn=scheduler.urn,
             task=scheduler.template.task,
             group=scheduler.template.group,
-            schedule=serializers.schedule_text(scheduler),
+            schedule=policy_text(scheduler.schedule) or "",
             zone=zone if isinstance(zone, str) else None,
             next_runs=runs,
             last_at=scheduler.last_at,
             made=scheduler.made,
             skipped=scheduler.skipped,
-            paused=None if scheduler.paused is None else serializers.pause_view(scheduler.paused, scheduler.urn),
+            paused=scheduler.paused,
             trouble=scheduler.broken or serializers.late(scheduler, last, now) or trouble,
             last=last,
         )
@@ -405,59 +396,50 @@ class Reader:
 
     # -- problems ----------------------------------------------------------------------------------------------------
 
-    def flows(self) -> FlowList:
+    def flows(self) -> schemas.FlowsPage:
         """The newest flows."""
         rows = [serializers.flow_row(flow) for flow in self._recruiter.flows.latest(limit=_FLOWS_SHOWN)]
-        return FlowList(self._store.clock.now(), sentences.of_flows(rows), rows)
+        return schemas.FlowsPage(self._store.clock.now(), sentences.of_flows(rows), rows)
 
-    def flow(self, id: str) -> FlowView:
+    def flow(self, id: str) -> schemas.FlowPage:
         """A flow with its steps. Raises FlowNotFound."""
         handle = self._recruiter.flows.find(id)
         row, steps = serializers.flow_row(handle.report()), [serializers.flow_step(step) for step in handle.steps()]
         first = sorted(steps, key=lambda step: step.state not in ("failed", "lost", "running"))[:_STEPS_SHOWN]
         more, now = len(steps) - len(first), self._store.clock.now()
-        return FlowView(now, sentences.of_flow(row, steps), row, graph_of(steps), first, more)
+        return schemas.FlowPage(now, sentences.of_flow(row, steps), row, graph_of(steps), first, more)
 
-    def problems(self, patience: float = 1.0) -> schemas.Problems:
-        """What the doctor finds, what was set aside, and what people did lately. If the doctor has not finished after
-        `patience` seconds, the answer says so: with very many jobs it takes some seconds."""
+    def problems(self, patience: float = 1.0) -> schemas.ProblemsPage:
+        """Findings of the doctor, set-aside documents and past actions. With millions of jobs the doctor takes seconds:
+        after `patience` seconds the answer is incomplete."""
         store, now = self._store, self._store.clock.now()
         known = self._findings.get_within("all", self._examine, patience)
         findings = known or []
-        told = [
-            schemas.Problem(Level(each.level.value), each.about, each.code, each.text, each.todo) for each in findings
-        ]
-        urgent = [each for level in (Level.PROBLEM, Level.NOTE) for each in told if each.level is level]
-        return schemas.Problems(
+        urgent = [each for level in (Level.PROBLEM, Level.NOTE) for each in findings if each.level is level]
+        return schemas.ProblemsPage(
             at=now,
             sentence=sentences.of_problems(urgent) if known is not None else sentences.EXAMINING,
             findings=urgent,
-            fine=[each for each in told if each.level is Level.OK],
-            set_aside=[
-                schemas.SetAside(str(job.id), job.archived_at, job.task, job.why, job.reason)
-                for job in store.archived.set_aside(_SET_ASIDE_SHOWN)
-            ],
+            fine=[each for each in findings if each.level is Level.OK],
+            set_aside=[self._row(job, now) for job in store.archived.set_aside(_SET_ASIDE_SHOWN)],
             past_actions=self.past_actions(),
             complete=known is not None,
         )
 
     def look_for_problems(self) -> None:
-        """So that every page can tell how many there are. Returns at once: looking takes its time."""
+        """Starts the doctor in a thread, so that every page can show the number of problems."""
         self._findings.get_stale("all", self._examine)
 
     def _examine(self) -> list[Finding]:
         return examine(self._store)
 
-    def past_actions(self, limit: int = _ACTIONS_SHOWN) -> list[schemas.PastAction]:
-        """What people did by hand lately, the newest first."""
-        return [
-            schemas.PastAction(each.at, each.by, each.verb, each.subject, each.reason, each.outcome)
-            for each in self._store.actions.latest(limit)
-        ]
+    def past_actions(self, limit: int = _ACTIONS_SHOWN) -> list[ActionEntry]:
+        """Actions of people, the newest first."""
+        return list(self._store.actions.latest(limit))
 
     @contextlib.contextmanager
     def record(self, by: str, verb: str, subject: str, reason: str | None, address: str | None) -> Iterator[list[str]]:
-        """Writes down an action before it is done; what is put into the list is its outcome."""
+        """Records an action before it is done; the caller appends the outcome to the list."""
         actions = self._store.actions
         id = actions.begin(ActionEntry(self._store.clock.now(), by, verb, subject, reason), address)
         outcome: list[str] = []
@@ -470,3 +452,13 @@ class Reader:
             for cache in (self._findings, self._counts, self._errors):
                 cache.expire()
             actions.conclude(id, outcome[-1] if outcome else "interrupted")
+
+
+def _masked(value: Any) -> Any:
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, dict):
+        return {name: _masked(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_masked(inner) for inner in value]
+    return str(value) if isinstance(value, ObjectId | UUID) else value

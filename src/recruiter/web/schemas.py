@@ -1,25 +1,30 @@
-"""What the console shows and the API answers: plain values, with ids as text and times in UTC.
-
-Arguments and results in them are redacted already.
-"""
+"""The values of the console and the API: plain, redacted, with ids as text and times in UTC."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from bson import ObjectId
+from typing_extensions import TypedDict
 
-class Level(StrEnum):
-    OK = "ok"
-    NOTE = "note"
-    PROBLEM = "problem"
+from recruiter.doctor.findings import Finding as Finding
+from recruiter.doctor.findings import Level as Level
+from recruiter.domain.flow import FlowStep
+from recruiter.domain.job import ArchivedJob, HistoryEntry
+from recruiter.domain.planning.needs import Needs
+from recruiter.domain.schedule.scheduler import Pause
+from recruiter.domain.statistics import Times
+from recruiter.store.collections.actions import ActionEntry as ActionEntry
+from recruiter.views.record import DERIVED, DETAILS, FIELDS
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """What is the matter, in one sentence."""
+    """The state of affairs in one sentence."""
 
     level: Level
     text: str
@@ -27,18 +32,8 @@ class Sentence:
 
 
 @dataclass(frozen=True, slots=True)
-class PauseView:
-    """Since when, by whom and why something is paused, drained or cancelled."""
-
-    at: datetime | None
-    by: str | None
-    reason: str | None
-    what: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Amount:
-    """How many there are; or at least, or about, where counting all would take too long."""
+    """A number; a lower bound if it is not exact."""
 
     number: int
     exact: bool = True
@@ -47,93 +42,33 @@ class Amount:
 # -- jobs --------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class JobRow:
-    """A job at a glance."""
-
-    id: str
-    task: str
-    group: str
-    state: str
-    """`waiting`, `postponed`, `running`, `succeeded`, `failed`, `cancelled` or `lost`."""
-    args: str
-    """In one line, redacted, and cut where they are long."""
-    created_at: datetime
-    scheduled_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
-    attempts: int
-    priority: float
-    why: str | None
-    error: str | None
-    message: str | None
-    worker: str | None
-    owner: str | None
-    urn: str | None
-    tags: list[str]
-    stage: str | None
-    progress: float
-    cancelling: bool
+def _json_type(hint: Any) -> Any:
+    """The type of a value of `job_record`, from the type of the attribute."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if ObjectId in inner:  # the id of a job
+        return str | int | None if NoneType in inner else str | int
+    if origin in (Union, UnionType):
+        return Union[tuple(map(_json_type, inner))]  # noqa: UP007 (of a tuple)
+    if origin in (tuple, frozenset):
+        return list[_json_type(inner[0])]  # type: ignore[misc]
+    if hint is Needs:
+        return dict[str, float]
+    if hint is ObjectId:
+        return str
+    if isinstance(hint, type) and (hasattr(hint, "_fields") or hint is FlowStep):
+        return _object(hint.__name__, get_type_hints(hint))
+    return hint if hint in (str, int, float, bool, datetime, NoneType) else Any
 
 
-@dataclass(frozen=True, slots=True)
-class JobList:
-    """A page of jobs."""
-
-    at: datetime
-    jobs: list[JobRow]
-    next: str | None
-    """What to give as `after` for the next page; null if there is nothing more."""
-    looked_at: int
-    """About how many documents were read for it."""
+def _object(name: str, hints: Mapping[str, Any]) -> Any:
+    return TypedDict(name, {field: _json_type(hint) for field, hint in hints.items()})  # type: ignore[operator]
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    number: int
-    started_at: datetime | None
-    ended_at: datetime | None
-    worker: str | None
-    crashed: bool
-    error: str | None
-    message: str | None
-    trace: str | None
-    notes: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of a job's log."""
-
-    at: datetime
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    state: str
-    stage: str | None
-    progress: float
-    error: str | None
-    at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    name: str
-    at: datetime
-    problem: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Happening:
-    """What happened to a job beside its attempts."""
-
-    at: datetime
-    what: str
-    by: str | None
-    reason: str | None
-    text: str
+_HINTS = get_type_hints(ArchivedJob) | dict.fromkeys(("state", "key"), str)
+_HINTS |= dict.fromkeys(("error", "message", "worker", "flow"), str | None)
+_HINTS |= {"cancelling": bool, "started_at": datetime | None, "ended_at": datetime | None}
+_HINTS |= {name: _HINTS[name] | None for name in ("done", "why", "archived_at")}
+_HAPPENING: Any = _object("Happening", get_type_hints(HistoryEntry) | {"old": Any, "new": Any, "text": str})
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,65 +83,41 @@ class Part:
     attempt: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class JobView:
-    """Everything about a job."""
+JobRow: Any = _object(
+    "JobRow", {name: _HINTS[name] for name in (*FIELDS, *DERIVED, "flow") if name not in DETAILS} | {"args": str}
+)
+"""A job at a glance. Its arguments are in one line, redacted, and cut where they are long."""
 
+
+_JobRecord: Any = _object(
+    "JobRecord", {name: _HINTS[name] for name in (*FIELDS, *DERIVED, "flow")} | {"flow_step": FlowStep | None}
+)
+
+
+class JobView(_JobRecord):  # type: ignore[misc]
+    """Everything about a job. Arguments, results and the document are redacted."""
+
+    history: list[_HAPPENING]
     at: datetime
-    id: str
-    key: str
-    """The id of the first job of its chain of recoveries."""
     sentence: str
     """Why it is where it is."""
-    state: str
-    task: str
-    method: str
-    group: str
-    priority: float
-    tags: list[str]
-    owner: str | None
-    urn: str | None
-    limited_by: str | None
-    needs: str | None
-    timeout: float | None
-    at_most_once: bool
-    retry: str | None
-    attempts: int
-    crashes: int
-    worker_deaths: int
-    snoozes: int
-    conflicts: int
-    created_at: datetime
-    scheduled_at: datetime | None
-    locked_by: str | None
-    locked_at: datetime | None
-    ended_at: datetime | None
-    why: str | None
-    reason: str | None
-    cancel: PauseView | None
-    stage: str | None
-    progress: float
-    args: Any
-    result: Any
-    executions: list[Attempt]
-    stages: list[Stage]
-    log: list[Line]
-    log_cut: int
-    recovered_from: str | None
-    recovered_as: str | None
-    flow: str | None
-    """The flow that it is a step of."""
-    signal: str | None
-    """The signal that it waits for."""
-    history: list[Happening]
-    done: list[Checkpoint]
-    """What it has done for good, and does not do again when it is tried again."""
-    expires_at: datetime | None
-    trace: str | None
-    """The id of the trace in which it was made."""
     timeline: list[Part]
     document: dict[str, Any]
     """All that is stored, as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobList:
+    """A page of jobs."""
+
+    at: datetime
+    jobs: list[JobRow]
+    next: str | None
+    """The value of `after` for the next page; null at the end."""
+    looked_at: int
+    """About how many documents were read for it."""
+    unreadable: int = 0
+    """Documents that belong on this page and cannot be read; `recruiter doctor` names them."""
 
 
 # -- flows -------------------------------------------------------------------------------------------------------------
@@ -229,7 +140,7 @@ class FlowRow:
 
 
 @dataclass(frozen=True, slots=True)
-class FlowList:
+class FlowsPage:
     at: datetime
     sentence: Sentence
     flows: list[FlowRow]
@@ -277,7 +188,7 @@ class FlowGraph:
 
 
 @dataclass(frozen=True, slots=True)
-class FlowView:
+class FlowPage:
     """Everything about a flow."""
 
     at: datetime
@@ -286,7 +197,7 @@ class FlowView:
     graph: FlowGraph | None
     steps: list[FlowStepRow]
     more: int
-    """How many steps are not shown."""
+    """Number of steps that are not shown."""
 
 
 # -- the fleet ---------------------------------------------------------------------------------------------------------
@@ -301,7 +212,7 @@ class Leader:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunningRow:
     """A job that runs."""
 
     id: str
@@ -312,7 +223,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class WorkerRow:
     id: str
     host: str
     pid: int
@@ -323,45 +234,37 @@ class Worker:
     groups: list[str] | None
     """Null: every group."""
     tasks: list[str]
-    runs: list[Run]
+    runs: list[RunningRow]
     resources: dict[str, float]
     joined_at: datetime
     seen_at: datetime
-    drained: PauseView | None
+    drained: dict[str, Any] | None
+    """Since when, by whom and why."""
     clock_offset: float | None
     """Seconds that the server's clock is ahead of its host's."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class WorkersPage:
     at: datetime
     sentence: Sentence
     leader: Leader | None
-    workers: list[Worker]
+    workers: list[WorkerRow]
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Percentiles:
-    """Seconds; null where nothing was measured."""
-
-    p50: float | None
-    p95: float | None
-    p99: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Point:
-    """What ended in one minute or hour."""
+    """Jobs that ended in one minute or hour."""
 
     at: datetime
     seconds: float
-    """How long this step is, as far as it has gone."""
+    """Length of this step so far."""
     ended: dict[str, int]
-    latency: Percentiles
-    duration: Percentiles
+    latency: Times
+    duration: Times
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,13 +289,13 @@ class FrequentError:
     """The word to filter by: `error`, or `why` where no attempt has raised anything."""
     count: Amount
     trend: list[int]
-    """How many in each part of the time, the oldest first."""
+    """Number of errors in each part of the time, the oldest first."""
     last_at: datetime
     tasks: list[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Overview:
+class OverviewPage:
     at: datetime
     within: str
     since: datetime
@@ -407,22 +310,23 @@ class Overview:
     per_second: float
     """Jobs that ended, over the last minute or two."""
     ended: dict[str, int]
-    latency: Percentiles
-    duration: Percentiles
+    latency: Times
+    duration: Times
     series: list[Point]
     waiting: list[Waiting]
     waiting_kinds: int
-    """How many kinds there are; `waiting` has the longest of them."""
+    """Number of kinds; `waiting` has the longest queues."""
     errors: list[FrequentError]
     leader: Leader | None
-    paused: list[PauseView]
+    paused: dict[str, Pause]
+    """Paused groups, and `fleet` if all starts are blocked."""
     due_trend: list[int | None]
-    """How many jobs were due at each step of `series`; null where nobody has looked."""
+    """Due jobs at each step of `series`; null without a sample."""
     running_trend: list[int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupRow:
     name: str
     queued: int
     postponed: int
@@ -430,18 +334,18 @@ class Group:
     per_minute: float
     """Jobs that ended, a minute, in the last five."""
     arrivals: float | None
-    """Likewise jobs that were made: about; null where nobody looked five minutes ago."""
+    """New jobs per minute, estimated; null without a sample of five minutes ago."""
     failed: int
     latency_p95: float | None
     next_due: datetime | None
-    """Since when the job that comes next has been due."""
+    """Due time of the next job."""
     next_id: str | None
-    paused: PauseView | None
+    paused: Pause | None
     reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class LimitUse:
+class LimitRow:
     """A limit, and how much of it is in use."""
 
     subject: str
@@ -449,7 +353,7 @@ class LimitUse:
     used: float
     rate: str | None
     started: int
-    """Of the rate: how many have started within its time."""
+    """Starts within the period of the rate."""
     rate_count: int | None
     floating: bool
     holders: list[str]
@@ -457,97 +361,66 @@ class LimitUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class GroupsPage:
     at: datetime
     sentence: Sentence
-    blocked: PauseView | None
-    groups: list[Group]
-    limits: list[LimitUse]
+    blocked: Pause | None
+    groups: list[GroupRow]
+    limits: list[LimitRow]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedRun:
     id: str
     state: str
     at: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class ScheduleRow:
     urn: str
     task: str
     group: str
     schedule: str
     zone: str | None
     next_runs: list[datetime]
-    """Of the next 24 hours, or the next one after them."""
+    """Runs within 24 hours, or the next run after that."""
     last_at: datetime | None
     made: int
     skipped: int
-    paused: PauseView | None
+    paused: Pause | None
     trouble: str | None
-    """It is broken, late, or has not kept what it must."""
-    last: list[Ended]
+    """Why it is broken, late, or has not succeeded in time."""
+    last: list[EndedRun]
     """The newest first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Schedules:
+class SchedulesPage:
     at: datetime
     sentence: Sentence
-    schedules: list[Schedule]
+    schedules: list[ScheduleRow]
     more: int
-    """How many are not shown."""
+    """Number of schedules that are not shown."""
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    level: Level
-    about: str
-    code: str
-    """A word that never changes, for scripts."""
-    text: str
-    todo: str
-
-
-@dataclass(frozen=True, slots=True)
-class SetAside:
-    id: str
-    at: datetime
-    task: str
-    why: str
-    reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class PastAction:
-    """What somebody did by hand."""
-
-    at: datetime
-    by: str
-    verb: str
-    subject: str
-    reason: str | None
-    outcome: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Problems:
+class ProblemsPage:
     at: datetime
     sentence: Sentence
-    findings: list[Problem]
+    findings: list[Finding]
     """Problems first, then notes."""
-    fine: list[Problem]
-    """What was looked at and is well."""
-    set_aside: list[SetAside] = field(default_factory=list)
-    past_actions: list[PastAction] = field(default_factory=list)
+    fine: list[Finding]
+    """Checks that passed."""
+    set_aside: list[JobRow] = field(default_factory=list)
+    past_actions: list[ActionEntry] = field(default_factory=list)
     complete: bool = True
     """False while the doctor still looks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What every page shows at its edges."""
+    """The header and footer of every page."""
 
     version: str
     place: str
@@ -555,4 +428,4 @@ class Frame:
     mongodb: str
     leader: Leader | None
     problems: int | None
-    """Null until somebody has looked."""
+    """Null until the doctor has finished."""

@@ -1,29 +1,28 @@
-"""The sentence at the top of each page: what is the matter, the most urgent thing first. Pure."""
+"""The sentence at the top of each page: the most urgent problem. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from recruiter.domain.duration import brief
 from recruiter.domain.schedule.scheduler import Pause
 from recruiter.web.formats import count
 from recruiter.web.schemas import (
+    Finding,
     FlowRow,
     FlowStepRow,
-    Group,
+    GroupRow,
     JobList,
-    JobRow,
     Leader,
     Level,
-    LimitUse,
-    Overview,
-    PauseView,
-    Problem,
-    Schedule,
+    LimitRow,
+    OverviewPage,
+    ScheduleRow,
     Sentence,
-    Worker,
+    WorkerRow,
 )
 
 NO_LEADER = "No recruiter leads, so no job is given to a worker. Start one: recruiter start recruiter."
@@ -42,24 +41,22 @@ def plural(number: int, thing: str) -> str:
     return f"{count(number)} {thing}" + ("" if number == 1 else "s")
 
 
-def since(pause: Pause | PauseView) -> str:
-    """Who paused it, since when, and why."""
-    at = f" since {pause.at:%Y-%m-%d %H:%M:%S} UTC" if pause.at is not None else ""
-    return f"by {pause.by or 'somebody'}{at} ({pause.reason or 'no reason given'})"
+def since(pause: Pause) -> str:
+    return f"by {pause.by or 'somebody'} since {pause.at:%Y-%m-%d %H:%M:%S} UTC ({pause.reason or 'no reason given'})"
 
 
-def of_overview(seen: Overview) -> Sentence:
+def of_overview(seen: OverviewPage) -> Sentence:
     """The most urgent thing; or that all is quiet."""
     return next(_matters(seen))
 
 
-def _matters(seen: Overview) -> Iterator[Sentence]:
+def _matters(seen: OverviewPage) -> Iterator[Sentence]:
     if seen.leader is None:
         yield Sentence(Level.PROBLEM, NO_LEADER)
     if not seen.workers:
         wait = f"{jobs(seen.queued)} wait and none runs" if seen.queued else "No job runs"
         yield Sentence(Level.PROBLEM, f"{wait}: no worker is on the roster. Start one: recruiter start worker.")
-    blocked = next((pause for pause in seen.paused if pause.what == "fleet"), None)
+    blocked = seen.paused.get("fleet")
     if blocked is not None:
         yield Sentence(Level.PROBLEM, f"No job starts anywhere: all starts are blocked {since(blocked)}.")
     stuck = next((each for each in seen.waiting if each.stuck and each.queued), None)
@@ -70,7 +67,7 @@ def _matters(seen: Overview) -> Iterator[Sentence]:
     yield from _pace(seen)
 
 
-def _pace(seen: Overview) -> Iterator[Sentence]:
+def _pace(seen: OverviewPage) -> Iterator[Sentence]:
     ended = sum(seen.ended.values())
     failed = seen.ended.get("failed", 0) + seen.ended.get("lost", 0)
     if failed >= _FEW and failed > ended * _MANY_FAIL:
@@ -88,7 +85,7 @@ def _pace(seen: Overview) -> Iterator[Sentence]:
     yield Sentence(Level.OK, f"All quiet: {workers}, {pace}, nothing late.")
 
 
-def of_fleet(leader: Leader | None, workers: Sequence[Worker]) -> Sentence:
+def of_fleet(leader: Leader | None, workers: Sequence[WorkerRow]) -> Sentence:
     if leader is None:
         return Sentence(Level.PROBLEM, NO_LEADER)
     if not workers:
@@ -107,7 +104,7 @@ def of_fleet(leader: Leader | None, workers: Sequence[Worker]) -> Sentence:
     return Sentence(Level.OK, f"{text}.")
 
 
-def of_groups(blocked: PauseView | None, groups: Sequence[Group], limits: Sequence[LimitUse]) -> Sentence:
+def of_groups(blocked: Pause | None, groups: Sequence[GroupRow], limits: Sequence[LimitRow]) -> Sentence:
     if blocked is not None:
         return Sentence(Level.PROBLEM, f"No job starts anywhere: all starts are blocked {since(blocked)}.")
     paused = sorted((group for group in groups if group.paused), key=lambda group: -group.queued)
@@ -128,7 +125,7 @@ def of_groups(blocked: PauseView | None, groups: Sequence[Group], limits: Sequen
     return Sentence(Level.OK, f"{plural(len(groups), 'group')}, none paused; {jobs(waiting)} due.")
 
 
-def of_schedules(schedules: Sequence[Schedule], more: int, now: datetime) -> Sentence:
+def of_schedules(schedules: Sequence[ScheduleRow], more: int, now: datetime) -> Sentence:
     if not schedules:
         return Sentence(Level.OK, "No schedules: @recruiter.every makes a job that repeats.")
     trouble = next((each for each in schedules if each.trouble), None)
@@ -166,7 +163,7 @@ def of_flow(flow: FlowRow, steps: Sequence[FlowStepRow] = ()) -> Sentence:
 
 
 def _at_work(flow: FlowRow, steps: Sequence[FlowStepRow]) -> str:
-    """What the flow waits for, or which step ended it."""
+    """The steps that the flow waits for, or the step that failed."""
     failed = [step for step in steps if step.state in ("failed", "lost") and step.error != "dependency-failed"]
     if failed:
         more = f", and {count(len(failed) - 1)} more" if len(failed) > 1 else ""
@@ -178,34 +175,33 @@ def _at_work(flow: FlowRow, steps: Sequence[FlowStepRow]) -> str:
 
 
 def of_jobs(found: JobList, filter: str, *, further: bool) -> Sentence:
-    """What the list has in common."""
     told = f"Jobs: {filter}" if filter else "All jobs: running ones first, then waiting ones, then ended ones"
     if not found.jobs:
         return Sentence(Level.OK, f"No {'more ' if further else ''}jobs{f': {filter}' if filter else ''}.")
     return Sentence(Level.OK, f"{told}{', further on' if further else ''}. {_of_rows(found.jobs)}.")
 
 
-def _of_rows(rows: Sequence[JobRow]) -> str:
-    states = Counter(row.state for row in rows)
-    errors = Counter(row.error for row in rows if row.error and row.state in ("failed", "lost"))
+def _of_rows(rows: Sequence[Mapping[str, Any]]) -> str:
+    states = Counter(row["state"] for row in rows)
+    errors = Counter(row["error"] for row in rows if row["error"] and row["state"] in ("failed", "lost"))
     here = f"Of the {count(len(rows))} on this page"
     if errors:
         error, times = errors.most_common(1)[0]
         return f"{here}, {count(times)} failed with {error}"
     if len(states) > 1:
         return f"{here}, " + ", ".join(f"{count(number)} {state}" for state, number in states.items())
-    state, first = rows[0].state, rows[0]
-    if state == "running" and first.started_at is not None:
-        since = min(row.started_at for row in rows if row.started_at)
+    first = rows[0]
+    if first["state"] == "running" and first["started_at"] is not None:
+        since = min(row["started_at"] for row in rows if row["started_at"])
         return f"The longest on this page has run since {since:%Y-%m-%d %H:%M:%S} UTC"
-    if state == "waiting" and first.scheduled_at is not None:
-        return f"The first of them has been due since {first.scheduled_at:%Y-%m-%d %H:%M:%S} UTC"
-    if first.ended_at is not None:
-        return f"The first of them ended at {first.ended_at:%Y-%m-%d %H:%M:%S} UTC"
+    if first["state"] == "waiting":
+        return f"The first of them has been due since {first['scheduled_at']:%Y-%m-%d %H:%M:%S} UTC"
+    if first["ended_at"] is not None:
+        return f"The first of them ended at {first['ended_at']:%Y-%m-%d %H:%M:%S} UTC"
     return f"{count(len(rows))} on this page"
 
 
-def of_problems(findings: Sequence[Problem]) -> Sentence:
+def of_problems(findings: Sequence[Finding]) -> Sentence:
     bad = [each for each in findings if each.level is Level.PROBLEM]
     if bad:
         return Sentence(Level.PROBLEM, f"{plural(len(bad), 'problem')}. The most urgent: {bad[0].text}.")

@@ -1,138 +1,42 @@
-"""From what is stored to what is shown: pure functions that make the values of schemas.py."""
+"""Pure functions from stored values to the values of schemas.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from recruiter.domain.duration import humanize
-from recruiter.domain.job import ArchivedJob, Job, JobId
+from recruiter.domain.job import Job, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.planning.limits import AtLimit
 from recruiter.domain.planning.reasons import NeverFits, Unserved
-from recruiter.domain.planning.why_waiting import Circumstances
-from recruiter.domain.schedule.scheduler import Pause, Scheduler
-from recruiter.domain.search.filter import Count, JobSummary
+from recruiter.domain.planning.situation import Situation
+from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.state import State
-from recruiter.domain.statistics import Analytics, Depth, Flow, Times
+from recruiter.domain.statistics import Analytics, Depth, PeriodSummary
 from recruiter.domain.text import mask
-from recruiter.instruments import trace_id_of
 from recruiter.views.flows import FlowReport, StepReport
-from recruiter.web import drawings, schemas, sentences
-from recruiter.web.schemas import Amount, FlowRow, FlowStepRow, Percentiles
+from recruiter.web import schemas, sentences
+from recruiter.web.schemas import Amount, FlowRow, FlowStepRow
 
 if TYPE_CHECKING:
-    from recruiter.store.collections.limits import Rules
     from recruiter.store.roster_fields import RosterEntry
     from recruiter.views.resources import LimitUse
 
 _TREND = 24
 _SEEN_AT_LEAST = timedelta(minutes=11)
-"""The cleaner looks at an idle fleet every ten minutes."""
+"""The cleaner samples an idle fleet every ten minutes."""
 _HOLDERS = 5
-
-
-def amount_of(counted: Count) -> Amount:
-    return Amount(counted.number, counted.exact)
 
 
 def shown_state(state: State, due: datetime | None, now: datetime) -> str:
     return "postponed" if state is State.WAITING and due is not None and due > now else state.value
 
 
-_AS_STORED = (
-    *(
-        "task",
-        "method",
-        "group",
-        "priority",
-        "owner",
-        "urn",
-        "limited_by",
-        "timeout",
-        "at_most_once",
-        "attempts",
-        "crashes",
-        "worker_deaths",
-    ),
-    *("snoozes", "conflicts", "created_at", "locked_by", "locked_at", "stage", "progress", "log_cut", "expires_at"),
-)
-"""The fields of a job that are shown as they are."""
-
-
-def job_view(
-    job: Job, now: datetime, sentence: str, plain: Callable[[Any], Any], document: dict[str, Any]
-) -> schemas.JobView:
-    """Everything about a job. `plain` hides what must not be shown."""
-    ended = job if isinstance(job, ArchivedJob) else None
-    due = job.scheduled_at if isinstance(job.scheduled_at, datetime) else None
-    cancel = job.cancel
-    return schemas.JobView(
-        at=now,
-        id=str(job.id),
-        key=str(job.key),
-        sentence=sentence,
-        state=shown_state(job.state, due, now),
-        tags=[str(tag) for tag in job.tags],
-        needs=job.needs.described() if job.needs else None,
-        retry=policy(job.retry_policy),
-        scheduled_at=due,
-        ended_at=ended.archived_at if ended else None,
-        why=ended.why if ended else None,
-        reason=ended.reason if ended else None,
-        cancel=None if cancel is None else schemas.PauseView(cancel.at, cancel.by, cancel.reason),
-        args=plain(job.args),
-        result=plain(ended.result) if ended else None,
-        executions=attempts(job),
-        stages=[schemas.Stage(e.state, e.stage, e.progress, e.error, e.date) for e in job.status],
-        log=[schemas.Line(line.at, mask(line.text)) for line in job.log],
-        recovered_from=None if job.recovered_from is None else str(job.recovered_from),
-        recovered_as=None if ended is None or ended.recovered_as is None else str(ended.recovered_as),
-        flow=None if job.flow is None else str(job.flow.flow),
-        signal=None if job.waits_for is None else job.waits_for.signal,
-        history=[
-            schemas.Happening(e.at, e.what, e.by, mask(e.reason or "") or None, mask(str(e))) for e in job.history
-        ],
-        done=[schemas.Checkpoint(each.name, each.at, each.problem) for each in job.checkpoints],
-        trace=trace_id_of(job.trace_context),
-        timeline=drawings.life_of(job, now),
-        document=document,
-        **{name: getattr(job, name) for name in _AS_STORED},
-    )
-
-
-def policy(stored: Mapping[str, Any] | None) -> str | None:
-    if stored is None:
-        return None
-    parameters = stored.get("parameters")
-    values = parameters.values() if isinstance(parameters, Mapping) else ()
-    only = stored.get("only")
-    told = f" only {', '.join(map(str, only))}" if isinstance(only, list) and only else ""
-    return f"{stored.get('class')}({', '.join(map(str, values))}){told}"
-
-
-def attempts(job: Job) -> list[schemas.Attempt]:
-    first = max(0, job.attempts - len(job.executions)) + 1
-    return [
-        schemas.Attempt(
-            number=number,
-            started_at=each.started_at,
-            ended_at=each.ended_at,
-            worker=each.worker,
-            crashed=each.crashed,
-            error=each.exception,
-            message=None if each.message is None else mask(each.message),
-            trace=None if each.trace is None else mask(each.trace),
-            notes=list(map(mask, each.notes)),
-        )
-        for number, each in enumerate(job.executions, first)
-    ]
-
-
-def worker(entry: RosterEntry, said: Mapping[JobId, Job], now: datetime) -> schemas.Worker:
+def worker(entry: RosterEntry, said: Mapping[JobId, Job], now: datetime) -> schemas.WorkerRow:
     worker, drained = entry.registration, entry.drained
-    return schemas.Worker(
+    return schemas.WorkerRow(
         id=entry.id,
         host=entry.host,
         pid=entry.pid,
@@ -145,33 +49,25 @@ def worker(entry: RosterEntry, said: Mapping[JobId, Job], now: datetime) -> sche
         resources={name: float(value) for name, value in worker.resources.amounts().items()},
         joined_at=entry.joined_at,
         seen_at=entry.seen_at,
-        drained=None
-        if drained is None
-        else schemas.PauseView(drained.get("at"), drained.get("by"), drained.get("reason")),
+        drained=None if drained is None else {name: drained.get(name) for name in ("at", "by", "reason")},
         clock_offset=entry.clock_offset,
     )
 
 
-def run_of(run: Mapping[str, Any], said: Mapping[JobId, Job]) -> schemas.Run:
+def run_of(run: Mapping[str, Any], said: Mapping[JobId, Job]) -> schemas.RunningRow:
     job = said.get(run["job"])
-    return schemas.Run(
+    return schemas.RunningRow(
         str(run["job"]), str(run["task"]), run["since"], job.stage if job else None, job.progress if job else 0.0
     )
 
 
-def percentiles(times: Times) -> Percentiles:
-    return Percentiles(times.median, times.p95, times.p99)
-
-
-def point(at: datetime, flow: Flow, told: Analytics) -> schemas.Point:
+def point(at: datetime, flow: PeriodSummary, told: Analytics) -> schemas.Point:
     seconds = (min(at + told.step, told.until) - at).total_seconds()
-    return schemas.Point(
-        at, max(1.0, seconds), dict(flow.ended), percentiles(flow.latency), percentiles(flow.execution_time)
-    )
+    return schemas.Point(at, max(1.0, seconds), dict(flow.ended), flow.latency, flow.execution_time)
 
 
 def trend(depths: Sequence[Depth], steps: Sequence[datetime], step: timedelta) -> list[Depth | None]:
-    """What was seen last by the end of each step. An idle fleet is looked at seldom, so that may be a while ago."""
+    """The last sample before the end of each step. Samples of an idle fleet are rare, so it may be old."""
     patience = max(step, _SEEN_AT_LEAST)
     found: list[Depth | None] = []
     place = 0
@@ -184,7 +80,7 @@ def trend(depths: Sequence[Depth], steps: Sequence[datetime], step: timedelta) -
 
 
 def arrivals(out: float, jobs: int, then: int, minutes: float) -> float:
-    """Jobs made a minute: what went out of a group, and by how much it has grown."""
+    """New jobs per minute: the jobs that ended, plus the growth of the group."""
     return max(0.0, out + (jobs - then) / minutes)
 
 
@@ -193,7 +89,7 @@ def failed(ended: Mapping[str, int]) -> int:
 
 
 def frequent_error(
-    name: str, jobs: Sequence[JobSummary], begin: datetime, span: float, complete: bool
+    name: str, jobs: Sequence[Job], begin: datetime, span: float, complete: bool
 ) -> schemas.FrequentError:
     trend = [0] * _TREND
     ends = [job.ended_at for job in jobs if job.ended_at is not None]
@@ -205,30 +101,22 @@ def frequent_error(
     )
 
 
-def reason_of(facts: Circumstances, rules: Rules, group: str, task: str) -> tuple[str | None, bool]:
+def reason_of(situation: Situation, group: str, task: str) -> tuple[str | None, bool]:
     """Why due jobs of this kind do not start, and whether they will not as things are."""
-    pause = rules.pauses(group)
+    pause = situation.rules.pauses(group)
     if pause is not None:
-        what = "all starts are blocked" if rules.blocked else "the group is paused"
+        what = "all starts are blocked" if situation.rules.blocked else "the group is paused"
         return f"{what} {sentences.since(pause)}", True
-    reason = facts.why_waiting(Lane(group, task))
+    reason = situation.why_waiting(Lane(group, task))
     if reason is None:
         return None, False
     stuck = isinstance(reason, Unserved | NeverFits) or (isinstance(reason, AtLimit) and not reason.held)
     return str(reason), stuck
 
 
-def pause_view(pause: Pause, what: str) -> schemas.PauseView:
-    return schemas.PauseView(pause.at, pause.by, pause.reason, what)
-
-
-def pauses(rules: Rules) -> list[schemas.PauseView]:
-    return [pause_view(pause, name.removeprefix("group:")) for name, pause in sorted(rules.paused.items())]
-
-
-def limit_use(use: LimitUse) -> schemas.LimitUse:
+def limit_use(use: LimitUse) -> schemas.LimitRow:
     limit = use.limit
-    return schemas.LimitUse(
+    return schemas.LimitRow(
         subject=limit.subject,
         at_once=limit.at_once,
         used=use.used,
@@ -240,19 +128,7 @@ def limit_use(use: LimitUse) -> schemas.LimitUse:
     )
 
 
-def schedule_text(scheduler: Scheduler) -> str:
-    parameters = scheduler.schedule.get("parameters") or {}
-    if not isinstance(parameters, Mapping):
-        return str(scheduler.schedule.get("class"))
-    if scheduler.schedule.get("class") == "Cron":
-        return str(parameters.get("expression"))
-    interval = parameters.get("interval")
-    if scheduler.schedule.get("class") == "Every" and isinstance(interval, int | float):
-        return f"every {humanize(timedelta(seconds=interval))}"
-    return f"{scheduler.schedule.get('class')}({', '.join(map(str, parameters.values()))})"
-
-
-def late(scheduler: Scheduler, last: Sequence[schemas.Ended], now: datetime) -> str | None:
+def late(scheduler: Scheduler, last: Sequence[schemas.EndedRun], now: datetime) -> str | None:
     if scheduler.paused is not None:
         return None
     if scheduler.next_at is not None and now - scheduler.next_at > timedelta(minutes=1):
@@ -292,7 +168,7 @@ def flow_step(step: StepReport) -> FlowStepRow:
         [str(other) for other in step.after],
         [str(other) for other in step.any],
         None if step.on is None else step.on.value,
-        step.error,
+        None if step.error is None else mask(step.error),
         step.started_at,
         step.ended_at,
     )

@@ -1,4 +1,4 @@
-"""`recruiter web`: the console by itself, with a server of its own."""
+"""`recruiter web`: the console with its own server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from recruiter.web.access import USERS_VARIABLE, Access, BasicAuth, Loopback, Pr
 
 
 def access_of(host: str, header: str | None, proxies: list[str]) -> Access:
-    """Who may look; refuses to be reachable from elsewhere with nobody to sign in. Raises SettingsError."""
+    """Who may read. Raises SettingsError for an address that other machines can reach without users."""
     if header is not None:
         return ProxyHeader(header, proxies) if proxies else ProxyHeader(header)
     users = BasicAuth.from_environment()
@@ -49,7 +49,7 @@ def bound(host: str, port: int) -> socket.socket:
 
 
 def address_of(opened: socket.socket) -> str:
-    """What to type into a browser."""
+    """The URL for a browser."""
     host, port = opened.getsockname()[:2]
     if ip_address(host).is_unspecified:
         host = socket.gethostname()
@@ -76,7 +76,7 @@ def _server(app: ASGIApp, root_path: str) -> uvicorn.Server:
     config = uvicorn.Config(
         app,
         root_path=root_path.rstrip("/"),
-        # Who asks is who is connected; whether to believe a proxy is for `ProxyHeader` to say.
+        # The client is the connected host; `ProxyHeader` decides whether to trust a proxy.
         proxy_headers=False,
         server_header=False,
         access_log=False,

@@ -46,7 +46,7 @@ _ARGUMENTS = {"args": list, "kwargs": dict}
 
 
 @dataclass(frozen=True, slots=True)
-class _Call:
+class _MethodCall:
     args: list[Any] = field(default_factory=list)
     kwargs: dict[str, Any] = field(default_factory=dict)
     method: str = ""
@@ -57,7 +57,7 @@ class _Call:
         return {name: part for name, part in parts.items() if part}
 
     @classmethod
-    def imported(cls, document: Mapping[str, Any], method: str = "") -> _Call:
+    def imported(cls, document: Mapping[str, Any], method: str = "") -> _MethodCall:
         for name, kind in _ARGUMENTS.items():
             if not isinstance(document.get(name, kind()), kind):
                 raise InvalidArguments(f"FactoryMethodCommand: {name} must be a {kind.__name__}: {document!r:.200}")
@@ -75,7 +75,7 @@ class FactoryMethodCommand(Workable):
     what the last method returns, or nothing if that is its own object, as fluent methods do.
     """
 
-    def __init__(self, factory: str, made: _Call, calls: tuple[_Call, ...] = ()) -> None:
+    def __init__(self, factory: str, made: _MethodCall, calls: tuple[_MethodCall, ...] = ()) -> None:
         self._factory = check_name("factory", factory)
         self._made = made
         self._calls = calls
@@ -106,11 +106,11 @@ class FactoryMethodCommand(Workable):
     @classmethod
     def from_(cls, factory: str, /, *args: Any, **kwargs: Any) -> Self:
         """Begins a chain. Arguments are for the factory; it need not be registered in this process."""
-        return cls(factory, _Call([*args], kwargs))
+        return cls(factory, _MethodCall([*args], kwargs))
 
     def call(self, method: str, /, *args: Any, **kwargs: Any) -> Self:
         """The next method, by its name."""
-        return type(self)(self._factory, self._made, (*self._calls, _Call([*args], kwargs, _public(method))))
+        return type(self)(self._factory, self._made, (*self._calls, _MethodCall([*args], kwargs, _public(method))))
 
     def __getattr__(self, method: str) -> Callable[..., Self]:
         if method.startswith("_"):
@@ -131,8 +131,8 @@ class FactoryMethodCommand(Workable):
         calls = parameters.get("calls", [])
         if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
             raise InvalidArguments(f"FactoryMethodCommand: calls must be a list of documents, not {calls!r:.200}")
-        steps = tuple(_Call.imported(call, _public(call.get("method"))) for call in calls)
-        return cls(check_name("factory", parameters.get("factory")), _Call.imported(parameters), steps)
+        steps = tuple(_MethodCall.imported(call, _public(call.get("method"))) for call in calls)
+        return cls(check_name("factory", parameters.get("factory")), _MethodCall.imported(parameters), steps)
 
     # -- where they run ------------------------------------------------------------------------------------------
 

@@ -22,9 +22,14 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any
 
-import click
-from flask import Flask, current_app, has_app_context
-from flask.cli import ScriptInfo
+from recruiter.first_use import missing_extra
+
+try:
+    import click
+    from flask import Flask, current_app, has_app_context
+    from flask.cli import ScriptInfo
+except ModuleNotFoundError as error:
+    raise missing_extra("flask", error) from None
 
 from recruiter.app import Recruiter
 from recruiter.cli.main import run

@@ -34,8 +34,8 @@ _EMPTY = Parameter.empty
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
-    """Everything `bind` and `unbind` need, prepared once."""
+class _Parameters:
+    """The parameters of a function, read once."""
 
     signature: inspect.Signature
     slots: dict[str, Slot]
@@ -86,25 +86,14 @@ class Signature:
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The document of these arguments; InvalidArguments if they do not fit, UnsupportedValue if they
         fit and cannot travel. It is `WithResults` if results of a flow's steps are among them."""
-        plan = self._plan
-        if not plan.simple or len(args) > len(plan.positional):
-            return self._bind_slowly(args, kwargs)
-        document = dict(zip(plan.positional, args, strict=False))
-        if kwargs:
-            if not document.keys().isdisjoint(kwargs):
-                return self._bind_slowly(args, kwargs)
-            document.update(kwargs)
-        if not plan.required <= document.keys():
-            return self._bind_slowly(args, kwargs)
-        for name, value in document.items():
-            kind, plain = type(value), plan.plain.get(name)
-            if plain is None:
-                return self._bind_slowly(args, kwargs)
-            if kind not in plain or (kind is str and not value.isascii()) or (kind is int and not _fits(value)):
-                document[name] = stored = self._store(name, value)
-                if isinstance(stored, Unfilled):
-                    return self._bind_slowly(args, kwargs)
-        return document
+        try:
+            bound = self._plan.signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidArguments(f"{self.name}(): {error}; {self._takes()}") from None
+        document = {name: self._store(name, value) for name, value in bound.arguments.items()}
+        variadic = (document.get(self._plan.rest or "", ()), document.get(self._plan.options or "", {}).values())
+        unfilled = any(isinstance(each, Unfilled) for each in (*document.values(), *variadic[0], *variadic[1]))
+        return WithResults(document) if unfilled else document
 
     def bind_kept(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The document of arguments that somebody kept by the names of the parameters, `*args` and `**kwargs` too."""
@@ -144,13 +133,13 @@ class Signature:
         return {**{name: value for name, value in document.items() if name != self._plan.options}, **options}
 
     @cached_property
-    def _plan(self) -> _Plan:
+    def _plan(self) -> _Parameters:
         signature = self._read()
         parameters = list(signature.parameters.values())[1 if self._skip_first else 0 :]
         slots = {p.name: Slot(self._annotation(p.name, p.annotation)) for p in parameters}
         named = [p for p in parameters if p.kind not in _VARIADIC]
         kinds = {p.kind: p.name for p in parameters if p.kind in _VARIADIC}
-        return _Plan(
+        return _Parameters(
             signature=signature.replace(parameters=parameters),
             slots=slots,
             plain={p.name: slots[p.name].plain if p in named else frozenset() for p in parameters},
@@ -194,16 +183,6 @@ class Signature:
         if isinstance(found, InitVar):
             found = found.type
         return Any if found is _EMPTY or isinstance(found, str) else found
-
-    def _bind_slowly(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            bound = self._plan.signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise InvalidArguments(f"{self.name}(): {error}; {self._takes()}") from None
-        document = {name: self._store(name, value) for name, value in bound.arguments.items()}
-        variadic = (document.get(self._plan.rest or "", ()), document.get(self._plan.options or "", {}).values())
-        unfilled = any(isinstance(each, Unfilled) for each in (*document.values(), *variadic[0], *variadic[1]))
-        return WithResults(document) if unfilled else document
 
     def _store(self, name: str, value: Any) -> Any:
         plan = self._plan
@@ -272,30 +251,19 @@ class Signature:
         plan = self._plan
         rest = arguments.pop(plan.rest, []) if plan.rest else []
         options = arguments.pop(plan.options, {}) if plan.options else {}
-        clash = next((name for name in options if self._takes_name(name)), None)
+        parameters = plan.signature.parameters
+        clash = next((name for name in options if name in parameters and parameters[name].kind in _NAMED), None)
         if clash is not None:
             raise InvalidArguments(f"{self.name}(): {plan.options}: {clash} is a parameter of its own")
-        ordered = [name for name in plan.positional if rest or self._positional_only(name)]
+        ordered = [name for name in plan.positional if rest or parameters[name].kind is Parameter.POSITIONAL_ONLY]
         while ordered and not rest and ordered[-1] not in arguments:
             ordered.pop()
-        defaults = plan.signature.parameters
-        values = [arguments.pop(name) if name in arguments else defaults[name].default for name in ordered]
+        values = [arguments.pop(name) if name in arguments else parameters[name].default for name in ordered]
         return (*values, *rest), {**arguments, **options}
-
-    def _positional_only(self, name: str) -> bool:
-        return self._plan.signature.parameters[name].kind is Parameter.POSITIONAL_ONLY
-
-    def _takes_name(self, name: str) -> bool:
-        parameter = self._plan.signature.parameters.get(name)
-        return parameter is not None and parameter.kind in _NAMED
 
     def _takes(self) -> str:
         parameters = self._plan.signature.parameters.values()
         return f"it takes ({', '.join(_described(p, self._plan.slots[p.name]) for p in parameters)})"
-
-
-def _fits(value: int) -> bool:
-    return -0x8000_0000_0000_0000 <= value <= 0x7FFF_FFFF_FFFF_FFFF
 
 
 def _described(parameter: Parameter, slot: Slot) -> str:

@@ -13,10 +13,8 @@ is refused.
 from __future__ import annotations
 
 import collections.abc
-import functools
 import inspect
 import math
-import operator
 import sys
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
@@ -25,10 +23,9 @@ from enum import Enum
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from types import GenericAlias, NoneType, UnionType
+from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
-    Annotated,
     Any,
     Literal,
     NewType,
@@ -39,7 +36,6 @@ from typing import (
     get_args,
     get_origin,
     get_type_hints,
-    is_typeddict,
 )
 from uuid import UUID
 
@@ -48,7 +44,6 @@ from bson import ObjectId
 from recruiter.domain.arguments.values import PLAIN, Refused, encode, from_bson, tagged, type_name
 from recruiter.domain.text import shown
 from recruiter.errors import UnsupportedValue
-from recruiter.first_use import ImportedOnUse
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, RootModel, TypeAdapter, ValidationError
@@ -114,9 +109,9 @@ class Slot:
         """None where there is nothing to check: no annotation, or one that makes no sense (see `note`)."""
         if self._adapter is None and self.annotation is not Any:
             try:
-                self._adapter = adapter_of(checkable(self.annotation))
+                self._adapter = adapter_of(self.annotation)
             except Exception as error:  # pydantic refuses it, or user code in a metaclass raised
-                if "TypedDict" in str(error):  # it can be checked, if it is written in another way
+                if "TypedDict" in str(error):  # before Python 3.12 pydantic knows only that of typing_extensions
                     raise Mismatch(f"{spelled(self.annotation)} cannot be checked: {_first_line(error)}") from None
                 self.note = f"{spelled(self.annotation)} is not checked: {_first_line(error)}"
                 self.annotation, self.plain, self._self_describing = Any, PLAIN, True
@@ -266,7 +261,7 @@ def _keeps_values(annotation: Any, inside: tuple[Any, ...] = ()) -> bool:
     """Does every value of this annotation arrive as it was given? Not where a document becomes a model or a dataclass,
     or where a validator of the user's own may change it. In a union with a mapping a document stays one."""
     origin, inner = get_origin(annotation), get_args(annotation)
-    if is_typeddict(annotation):
+    if _is_typed_dict(annotation):
         hints = {} if annotation in inside else get_type_hints(annotation, include_extras=True)
         return all(_keeps_values(hint, (*inside, annotation)) for hint in hints.values())
     if origin in _UNIONS and any((get_origin(each) or each) in _MAPPINGS for each in inner):
@@ -280,7 +275,12 @@ def _keeps_values(annotation: Any, inside: tuple[Any, ...] = ()) -> bool:
 
 def _has_typed_dict(annotation: Any) -> bool:
     """Then unknown keys would be dropped."""
-    return is_typeddict(annotation) or any(map(_has_typed_dict, get_args(annotation)))
+    return _is_typed_dict(annotation) or any(map(_has_typed_dict, get_args(annotation)))
+
+
+def _is_typed_dict(annotation: Any) -> bool:
+    """Of `typing` or of `typing_extensions`: `typing.is_typeddict` knows the first only."""
+    return isinstance(annotation, type) and hasattr(annotation, "__required_keys__")
 
 
 def _is_class_with_fields(annotation: Any) -> bool:
@@ -305,54 +305,6 @@ def _stored_as_json(value: Any, adapter: TypeAdapter[Any], refused: Refused) -> 
         return encode(adapter.dump_python(value, mode="json", round_trip=True, by_alias=True))
     except Exception:
         raise refused from None
-
-
-_typing_extensions: Any = ImportedOnUse("typing_extensions")
-
-
-def checkable(annotation: Any) -> Any:
-    """The same annotation, with each TypedDict in it as pydantic takes it. Raises TypeError for one within itself.
-
-    Before Python 3.12 pydantic checks only the TypedDict of `typing_extensions`: the one of `typing` does not keep what
-    pydantic needs to know. It does keep enough to write the same type down once more: its keys, which of them must be
-    there, and their types, which may hold other TypedDicts.
-    """
-    return annotation if sys.version_info >= (3, 12) else _checkable(annotation, ())
-
-
-def _checkable(annotation: Any, inside: tuple[Any, ...]) -> Any:
-    if is_typeddict(annotation):
-        return _written_again(annotation, inside) if type(annotation).__module__ == "typing" else annotation
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if not arguments or origin is Literal:
-        return annotation
-    if origin is Annotated:
-        inner = _checkable(arguments[0], inside)
-        return annotation if inner is arguments[0] else Annotated[(inner, *annotation.__metadata__)]
-    checked = tuple(_checkable(each, inside) for each in arguments)
-    if all(one is other for one, other in zip(checked, arguments, strict=True)):
-        return annotation
-    if origin in (Union, UnionType):
-        return functools.reduce(operator.or_, checked)
-    if origin in (Required, NotRequired):
-        return origin[checked[0]]
-    return GenericAlias(origin, checked)
-
-
-def _written_again(annotation: Any, inside: tuple[Any, ...]) -> Any:
-    if annotation in inside:
-        raise TypeError(
-            f"{annotation.__name__} contains itself: take TypedDict from typing_extensions, not from typing"
-        )
-    keys: dict[str, Any] = {}
-    for name, hint in get_type_hints(annotation, include_extras=True).items():
-        inner = _checkable(hint, (*inside, annotation))
-        said = get_origin(hint) in (Required, NotRequired)  # in a module with postponed annotations nobody else knows
-        must = Required if name in annotation.__required_keys__ else NotRequired
-        keys[name] = inner if said else must[inner]
-    again: Any = _typing_extensions.TypedDict(annotation.__name__, keys)
-    again.__module__, again.__doc__ = annotation.__module__, annotation.__doc__
-    return again
 
 
 # -- pydantic, imported when a value needs it ----------------------------------------------------------------------

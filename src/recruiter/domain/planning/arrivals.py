@@ -1,16 +1,16 @@
 """Jobs that the leader gives to workers without a round: new ones, straight from the events of their inserts.
 
 A round reads who holds what and which jobs are due. A new job on an idle system need not wait for that: the event of
-its insert names it. What makes this safe is one number, the *floor*: the cluster time up to which a job may have been
-given, or have ended. An insert that is later than the floor is of a job that nobody can hold yet. No set of ids is
+its insert names it. What makes this safe is one number, the *fence time*: the cluster time up to which a job may have
+been given, or have ended. An insert that is later than that is of a job that no worker can hold yet. No set of ids is
 needed, so nothing has to be forgotten; an arrival that is not later is left to the next round, which is always there
 underneath.
 
-    raise the term ───▶ a round assigns ───▶ the insert of a job ───▶ its event: later than the floor, so it is given
-         floor              floor                                          the write moves the floor on
+    raise the term ──▶ a round assigns ──▶ the insert of a job ──▶ its event: later than the fence time, so it is given
+      fence time        fence time                                      the write moves the fence time on
 
-The floor is the time of the last answer to a write of this leader: raising the term, assigning, archiving jobs that
-nobody holds. Each of these covers all that the leader had read before.
+The fence time is the time of the last answer to a write of this leader: raising the term, assigning, archiving jobs
+that no worker holds. Each of these covers all that the leader had read before.
 
 - Not the time of the lease: until the term is raised everywhere, an older leader's assignments still match somewhere.
 - Not the time at which a round began: it also gives jobs that were inserted after it began.
@@ -31,13 +31,13 @@ from datetime import datetime
 
 from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
-from recruiter.domain.planning.assign import Registration, openings
 from recruiter.domain.planning.limits import Meter
+from recruiter.domain.planning.workers import RosterWorker, pools
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A new job, as the event of its insert tells."""
+    """A new job, from the event of its insert."""
 
     id: JobId
     lane: str
@@ -45,18 +45,18 @@ class Arrival:
     at: int
     """The cluster time of the insert."""
 
-    def is_new(self, floor: int) -> bool:
-        """Whether nobody can have been given this job yet. Without a floor nothing is known."""
-        return 0 < floor < self.at
+    def is_new(self, fence_time: int) -> bool:
+        """Whether no worker can hold this job yet. Without a fence time nothing is known."""
+        return 0 < fence_time < self.at
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Jobs for one worker, which takes them only if so many of its slots are free."""
+    """Jobs for one worker, which takes them only if it has enough free slots."""
 
     jobs: tuple[JobId, ...]
     slots: int
-    """How many the worker has."""
+    """The slots of the worker."""
     quiet_after: float
     """Seconds: it must have shown life within them."""
 
@@ -64,12 +64,12 @@ class Offer:
 class Vacancies:
     """The workers that had room in a round which left no due job that they could have taken.
 
-    They are remembered until the next round. What a worker was given meanwhile is counted, what it has ended is not:
-    the write finds out whether a slot is free.
+    They are remembered until the next round. Jobs that a worker received meanwhile are counted, jobs that it has
+    ended are not: the write checks whether a slot is free.
     """
 
-    def __init__(self, roster: Sequence[Registration]) -> None:
-        self._workers = [worker for opening in openings(roster) for worker in opening.workers]
+    def __init__(self, roster: Sequence[RosterWorker]) -> None:
+        self._workers = [worker for opening in pools(roster) for worker in opening.workers]
         self._given: Counter[str] = Counter()
 
     def offers(self, jobs: Sequence[Arrival]) -> Mapping[str, Offer] | None:
@@ -90,5 +90,5 @@ class Vacancies:
 
 
 def is_free(lane: str, meter: Meter) -> bool:
-    """Whether jobs of this lane may run wherever a worker serves them: nothing has to be counted."""
-    return not meter.counts(Lane.parse(lane))
+    """Whether jobs of this lane may run on every worker that serves them: nothing has to be counted."""
+    return not meter.needs_planning(Lane.parse(lane))

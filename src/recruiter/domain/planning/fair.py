@@ -1,9 +1,9 @@
 """Fair shares: the jobs of a group take turns by owner or key; the backlog of one tenant does not hold up another.
 
-Without it a group is a queue: by priority, then by time. With it each tenant has a queue of its own, in that order, and
-the next job is always one of the tenant that has least of the group now, by weight: what it holds already, plus what
-this plan gives it, plus what it was given lately (`TurnsTaken`), for quick jobs are held for a moment only. So when a
-tenant with one job meets one with ten thousand, it is next.
+Without it a group is a queue: by priority, then by time. With it each tenant has a separate queue in that order, and
+the next job belongs to the tenant that has the least of the group now, by weight: the jobs it holds, plus the jobs of
+this plan, plus the jobs it received lately (`TurnsTaken`), because quick jobs are held only briefly. So when a tenant
+with one job meets a tenant with ten thousand, it is next.
 
 The turns are taken in the places that the group has in the order of all jobs; other groups do not notice.
 """
@@ -20,14 +20,12 @@ from recruiter.domain.planning.pack import Candidate
 from recruiter.domain.text import shown
 from recruiter.errors import SettingsError
 
-LARGEST_WEIGHT = 1_000.0
-_REMEMBERED = 10_000
+MAX_WEIGHT = 1_000.0
+_MAX_TENANTS_REMEMBERED = 10_000
 """Tenants whose turns are remembered."""
 
 
 class By(StrEnum):
-    """What makes a tenant."""
-
     OWNER = "owner"
     KEY = "key"
 
@@ -56,24 +54,24 @@ class FairShare:
 
 
 Tenant = tuple[str, str]
-"""Group, and owner or key; the jobs of nobody are one tenant, with an empty name."""
+"""Group, and owner or key; jobs without an owner or key are one tenant, with an empty name."""
 
 
 class TurnsTaken:
-    """What tenants have been given lately, by weight. A hint of the leader's for its next rounds: if it is forgotten,
-    everybody begins equal. Who was away comes back as the one that has had least of those that were there."""
+    """The jobs that tenants received lately, by weight. A hint for the next rounds: without it, all tenants begin
+    level. A tenant that returns starts level with the active tenant that received the least."""
 
     def __init__(self) -> None:
         self._taken: dict[Tenant, float] = {}
         self._there: dict[str, frozenset[str]] = {}
 
     def count(self, group: str, tenant: str, weight: float) -> None:
-        if len(self._taken) > _REMEMBERED:
+        if len(self._taken) > _MAX_TENANTS_REMEMBERED:
             self._taken.clear()
         self._taken[group, tenant] = self._taken.get((group, tenant), 0.0) + 1 / weight
 
     def among(self, group: str, tenants: Collection[str]) -> dict[str, float]:
-        """What each of these has had more than the one that has had least."""
+        """The amount that each of these tenants has received beyond the tenant that received the least."""
         there = self._there.get(group, frozenset()).intersection(tenants)
         least = min((self._taken.get((group, tenant), 0.0) for tenant in there), default=0.0)
         for tenant in tenants:
@@ -90,8 +88,8 @@ def take_turns(
     held: Mapping[Tenant, int],
     taken: TurnsTaken | None = None,
 ) -> list[Candidate]:
-    """The candidates, which are in order, with those of shared groups in turns. `held` is how many jobs of each tenant
-    workers hold already, `taken` what tenants were given lately."""
+    """The candidates in order, with the jobs of shared groups in turns. `held` is the number of held jobs of each
+    tenant."""
     queues: dict[str, dict[str, deque[Candidate]]] = {}
     for candidate in candidates:
         if candidate.lane.group in shares:
@@ -132,15 +130,15 @@ class _Turns:
         return candidate
 
     def _place(self, tenant: str) -> tuple[float, tuple[float, float], str]:
-        """Who has least by weight, and among equals who has waited longest."""
+        """The tenant with the least by weight comes first, and among equals the tenant that has waited longest."""
         priority, since = self._queues[tenant][0].rank
         has = self._has[tenant] / self._share.weight(tenant) + self._taken[tenant]
         return has, (priority, since.timestamp()), tenant
 
 
 def _weight(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST_WEIGHT:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MAX_WEIGHT:
         raise SettingsError(
-            f"the weight of {name!r} is {shown(value)}; it must be a number above 0, up to {LARGEST_WEIGHT:g}"
+            f"the weight of {name!r} is {shown(value)}; it must be a number above 0, up to {MAX_WEIGHT:g}"
         )
     return float(value)

@@ -1,7 +1,7 @@
-"""Limits: how many jobs of a task, of a group or of a key may be held at once or start in a time, and how much of a
-resource the whole fleet may use.
+"""Limits: the number of jobs of a task, a group or a key that may be held together or start in a period, and the amount
+of a resource that the whole fleet may use.
 
-The *subject* of a limit says what it is about:
+The *subject* of a limit:
 
     task:resize         every job of this task
     group:mail          every job of this group
@@ -9,7 +9,7 @@ The *subject* of a limit says what it is about:
     key:charge/customer the same, of the task `charge` only: `@recruiter.task(limits={"customer": "2/10s"})`
     resource:mem        what all jobs together use of it, on all hosts
 
-What is counted together is a *bucket*: the subject itself, and for keys one bucket per key (`key:customer:42`,
+Jobs are counted in *buckets*: the subject itself, and for keys one bucket per key (`key:customer:42`,
 `key:charge/customer:42`).
 """
 
@@ -30,21 +30,21 @@ from recruiter.errors import RecruiterError, SettingsError
 
 TASK, GROUP, KEY, RESOURCE = "task", "group", "key", "resource"
 _EXAMPLES = "'task:resize', 'group:mail', 'key:customer' or 'resource:mem'"
-_SHORTEST, _LONGEST = 0.001, 366 * 86400.0
+_MIN_PERIOD_SECONDS, _MAX_PERIOD_SECONDS = 0.001, 366 * 86400.0
 _MILLISECOND = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_GRAINS = 100
+_GRAINS_PER_PERIOD = 100
 
 LIMITLESS = 2**100
-"""More than any limit says."""
+"""More than any limit allows."""
 
 Start = tuple[datetime, int]
-"""So many jobs were started at this moment."""
+"""A time, and the number of jobs that started then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most `count` starts within any `seconds`, wherever the window is put: strict, not on average.
+    """At most `count` starts within any period of `seconds`: strict, not on average.
 
     Two starts exactly `seconds` apart are not in one window. A log of starts may be in any order, and may hold moments
     to come (another leader's clock was ahead): whatever is less than a window away from now counts.
@@ -56,12 +56,12 @@ class Rate:
     def __post_init__(self) -> None:
         if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
             raise SettingsError(f"a rate is a whole number of starts, at least 1, not {_shown(self.count)}")
-        if not isinstance(self.seconds, int | float) or not _SHORTEST <= self.seconds <= _LONGEST:
+        if not isinstance(self.seconds, int | float) or not _MIN_PERIOD_SECONDS <= self.seconds <= _MAX_PERIOD_SECONDS:
             raise SettingsError(f"the period of a rate is 1ms to 366 days, not {_shown(self.seconds)} seconds")
 
     @classmethod
     def parse(cls, text: str) -> Rate:
-        """From what a person writes: "5/1s", "100/minute", "1000/24 hours"."""
+        """From text: "5/1s", "100/minute", "1000/24 hours"."""
         count, _, time = text.partition("/") if isinstance(text, str) else ("", "", "")
         time = time.strip()
         try:
@@ -76,11 +76,11 @@ class Rate:
         return timedelta(seconds=self.seconds)
 
     def left(self, log: Iterable[Start], now: datetime) -> int:
-        """How many may start now."""
+        """The number of jobs that may start now."""
         return max(0, self.count - sum(count for moment, count in log if abs(moment - now) < self.window))
 
     def next_at(self, log: Iterable[Start], now: datetime) -> datetime:
-        """The first moment, from now on, at which one may start."""
+        """The first time, from now on, at which a job may start."""
         window, starts = self.window, sorted(log)
         moment, first, beyond, within = now, 0, 0, 0
         while True:
@@ -100,7 +100,7 @@ class Rate:
         Moments are rounded up to a hundredth of the window and at least to milliseconds, as they are stored: later
         than the truth, so what follows waits a little longer and the rate is never exceeded.
         """
-        grain = max(1, math.ceil(self.seconds * 1000 / _GRAINS)) * _MILLISECOND
+        grain = max(1, math.ceil(self.seconds * 1000 / _GRAINS_PER_PERIOD)) * _MILLISECOND
         grains: dict[datetime, int] = {}
         for moment, starts in sorted([*log, (now, count)]):
             if moment > now - self.window and starts > 0:
@@ -114,7 +114,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """So much at once, or so many starts in a time, or both. Made by `Limit.of("resource:mem", "64GiB")`.
+    """A maximum held together, a maximum of starts in a period, or both. Made by `Limit.of("resource:mem", "64GiB")`.
 
     `at_once` is a number of jobs, or for a resource an amount of it. Zero stops the subject altogether.
     """
@@ -135,7 +135,7 @@ class Limit:
         seconds: DurationLike | None = None,
         floating: bool = False,
     ) -> Limit:
-        """From what a person writes: amounts and times may be texts."""
+        """Amounts and times may be texts."""
         kind, name = split_subject(subject)
         if (count is None) != (seconds is None):
             raise SettingsError(f"a rate needs both: how many, and in what time: {subject}")
@@ -180,7 +180,7 @@ class Limit:
 
     @property
     def ceiling(self) -> int | None:
-        """`at_once` in what is counted: jobs, or thousandths of the resource."""
+        """`at_once` in the unit of the counters: jobs, or thousandths of the resource."""
         if self.at_once is None:
             return None
         return amount_of(self.name, self.at_once) if self.kind == RESOURCE else int(self.at_once)
@@ -189,7 +189,7 @@ class Limit:
         return self.bucket(lane) is not None
 
     def bucket(self, lane: Lane) -> str | None:
-        """What jobs of this lane are counted in; None when the limit is not about them."""
+        """The bucket of jobs of this lane; None when the limit does not cover them."""
         if self.kind == KEY:
             task, _, kind = self.name.rpartition("/")
             covers = lane.kind_of_key == kind and task in ("", lane.task)
@@ -200,7 +200,7 @@ class Limit:
 
 
 KeyLimit = int | str
-"""The limit of each key, in code: so many jobs at once, or a rate such as "2/10s"."""
+"""The limit of each key, in code: a number of jobs, or a rate such as "2/10s"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,18 +217,17 @@ class Ceiling:
     def parse(
         cls, max_running: int | None, rate: str | None, limits: Mapping[str, KeyLimit] | None = None
     ) -> Ceiling | None:
-        """None when nothing is said. Raises SettingsError when the task is defined."""
+        """None without any limit. Raises SettingsError."""
         if max_running is None and rate is None and not limits:
             return None
         if limits is not None and not isinstance(limits, Mapping):
             raise SettingsError(f'limits are by the kind of key, as in {{"customer": "2/10s"}}, not {_shown(limits)}')
         given = (limits or {}).items()
         of_keys = tuple((kind, Rate.parse(most) if isinstance(most, str) else most) for kind, most in given)
-        ceiling = cls(max_running, None if rate is None else Rate.parse(rate), of_keys)
-        ceiling.limits_of("checked")
-        return ceiling
+        return cls(max_running, None if rate is None else Rate.parse(rate), of_keys)
 
     def limits_of(self, task: str) -> list[Limit]:
+        """Raises SettingsError; it is called when the task is defined."""
         limits = (
             []
             if self.max_running is None and self.rate is None
@@ -241,7 +240,7 @@ class Ceiling:
 
 
 def split_subject(subject: str) -> tuple[str, str]:
-    """Kind and name; raises SettingsError for what is not the subject of a limit."""
+    """Kind and name. Raises SettingsError for an unknown subject."""
     kind, colon, name = subject.partition(":") if isinstance(subject, str) else ("", "", "")
     if not colon or kind not in (TASK, GROUP, KEY, RESOURCE):
         raise SettingsError(f"{_shown(subject)} cannot be limited; write {_EXAMPLES}")
@@ -329,15 +328,15 @@ class KeptFor(Reason):
         return f"{self.what} is reserved for job {self.job}, which comes first"
 
 
-_HOLDERS_SHOWN = 5
+_MAX_HOLDERS_NAMED = 5
 
 
-# -- what is left ----------------------------------------------------------------------------------------------------
+# -- counting -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
 class _Counter:
-    """How much of one bucket of one limit is taken: by jobs that are held, or kept for one that waits."""
+    """The use of one bucket of one limit: by held jobs, and kept for a waiting job."""
 
     limit: Limit
     bucket: str
@@ -352,7 +351,7 @@ class _Counter:
     keeper: JobId | None = None
 
     def refusal(self, amount: int, first: Collection[JobId]) -> Reason | None:
-        """Why there is not enough; of what is kept, only what is kept for those that come first is missing."""
+        """Why there is not enough. An amount that is kept is missing only if it is kept for a job that comes first."""
         if self.ceiling is not None and self.used + amount > self.ceiling:
             return self._full(amount, self.ceiling)
         if self.limit.rate is not None and self.started >= self.startable:
@@ -370,10 +369,10 @@ class _Counter:
     def _full(self, amount: int, ceiling: int) -> Reason:
         if self.limit.kind == RESOURCE:
             return FleetBusy(self.limit.name, amount, max(0, ceiling - self.used), ceiling)
-        return AtLimit(self.bucket, ceiling, tuple(self.holders[:_HOLDERS_SHOWN]), len(self.holders))
+        return AtLimit(self.bucket, ceiling, tuple(self.holders[:_MAX_HOLDERS_NAMED]), len(self.holders))
 
     def room(self) -> int:
-        """What may still be given: jobs, or thousandths. `refusal` says why it is not enough."""
+        """The jobs or thousandths that may still be assigned. `refusal` returns the reason why it is not enough."""
         startable = self.startable - self.started - (self.keeper is not None)
         if self.ceiling is None:
             return startable
@@ -381,15 +380,15 @@ class _Counter:
 
 
 _Counters = tuple[list[_Counter], list[tuple[_Counter, int]]]
-"""What counts jobs of a lane, and what counts the resources they take."""
+"""The counters of the jobs of a lane, and of the resources that they take."""
 _NONE: _Counters = ([], [])
 
 
 class Meter:
-    """What is left of all limits: count what is held, then ask for any lane.
+    """The use of all limits. Count the held jobs first, then ask for any lane.
 
-    One limit may keep what one waiting job needs of it (`keep`): then others may not take the last of it. Only the
-    first that asks is given that; the second has to wait for the first anyway.
+    A limit may keep the amount that one waiting job needs (`keep`): then other jobs may not take the last of it. Only
+    the first job gets that; the second has to wait for the first anyway.
     """
 
     def __init__(self, limits: Iterable[Limit], starts: Mapping[str, Sequence[Start]], now: datetime) -> None:
@@ -406,17 +405,17 @@ class Meter:
             else:
                 self._counters.setdefault(limit.subject, []).append(self._counter(limit, limit.subject))
 
-    def meters(self, lane: Lane) -> bool:
+    def is_limited(self, lane: Lane) -> bool:
         """Whether any limit is about this lane."""
         return any(self._of(lane))
 
-    def counts(self, lane: Lane) -> bool:
-        """Whether its jobs have to be planned one by one: they need something, are isolated, or are under a limit."""
-        return bool(lane.needs) or lane.isolated or lane.key is not None or self.meters(lane)
+    def needs_planning(self, lane: Lane) -> bool:
+        """Whether its jobs are planned one by one: they need resources, are isolated, or are under a limit."""
+        return bool(lane.needs) or lane.isolated or lane.key is not None or self.is_limited(lane)
 
-    def prefetchable(self, lane: Lane) -> bool:
-        """Whether its jobs may wait in the buffer of a worker: they need nothing there, and it does not matter to the
-        moment when they start. A rate counts them when they are given, and they have to start then."""
+    def can_prefetch(self, lane: Lane) -> bool:
+        """Whether its jobs may wait in the buffer of a worker: they need no resources, and no rate. A rate counts jobs
+        when they are assigned, and they have to start then."""
         return not lane.needs and all(counter.limit.rate is None for counter in self._of(lane)[0])
 
     def take(self, lane: Lane, id: JobId) -> None:
@@ -465,25 +464,25 @@ class Meter:
                 return counter.limit.name, counter.ceiling
         return None
 
-    def keepable(self, lane: Lane) -> bool:
+    def can_keep(self, lane: Lane) -> bool:
         """False if it lacks a resource of the fleet that another job waits for: that one comes first."""
         return not any(counter.keeper is not None and counter.room() < amount for counter, amount in self._of(lane)[1])
 
     def keep(self, lane: Lane, id: JobId) -> None:
-        """Keeps what a job needs that waits for room."""
+        """Keeps the amounts that a waiting job needs."""
         counts, resources = self._of(lane)
         for counter, amount in [*((counter, 1) for counter in counts), *resources]:
             if counter.keeper is None:
                 counter.kept, counter.keeper = amount, id
 
     def room(self, lane: Lane) -> int:
-        """How many jobs of this lane the limits would let start now: as many need to be read, and no more."""
+        """The number of jobs of this lane that the limits would let start now: the planner reads only these."""
         counts, resources = self._of(lane)
         rooms = [counter.room() for counter in counts] + [counter.room() // amount for counter, amount in resources]
         return max(0, min(rooms, default=LIMITLESS))
 
     def logs(self) -> dict[str, list[Start]]:
-        """The log to keep of every bucket with a rate of which jobs were given: in the window of its own limit."""
+        """The new log of every bucket with a rate of which jobs were assigned."""
         counters = (counter for counters in self._counters.values() for counter in counters)
         return {counter.bucket: list(counter.noted()) for counter in counters if counter.started and counter.limit.rate}
 
@@ -504,7 +503,6 @@ class Meter:
         return known
 
     def _of_key(self, lane: Lane) -> list[_Counter]:
-        """Of all tasks together, and of its own."""
         counters: list[_Counter] = []
         for task in ("", lane.task):
             bucket = f"{KEY}:{_within(task)}{lane.key}"

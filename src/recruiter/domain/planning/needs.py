@@ -27,11 +27,11 @@ from recruiter.errors import InvalidJob
 
 AmountLike = int | float | str
 
-MOST_RESOURCES = 16
+MAX_RESOURCES = 16
 """So many kinds may one job need, or one host have: the needs of a job are part of an index key."""
-LARGEST = 2**60
+MAX_AMOUNT = 2**60
 """An exbibyte, and more of anything than there is."""
-LEAST_MEMORY_BYTES = 2**20
+MIN_MEMORY_BYTES = 2**20
 THOUSAND = 1000
 
 _NUMBER = re.compile(r"[0-9]{1,25}(?:\.[0-9]{1,25})?")
@@ -62,7 +62,7 @@ class Needs:
     def parse(cls, text: str) -> Needs:
         """From `mem=4294967296,proc=2`; also from what a person writes, as in "proc=2, mem=4GiB"."""
         amounts: dict[str, AmountLike | None] = {}
-        for part in text.split(",", MOST_RESOURCES) if text.strip() else ():
+        for part in text.split(",", MAX_RESOURCES) if text.strip() else ():
             name, equals, amount = (piece.strip() for piece in part.partition("="))
             if not equals:
                 raise InvalidJob(f"{said_by(text, repr, 100)} is not a list of needs; write 'proc=2,mem=4GiB'")
@@ -74,8 +74,8 @@ class Needs:
     @classmethod
     def _sorted(cls, amounts: Iterable[tuple[str, int]]) -> Needs:
         kept = sorted((name, amount) for name, amount in amounts if amount > 0)
-        if len(kept) > MOST_RESOURCES:
-            raise InvalidJob(f"at most {MOST_RESOURCES} kinds of resources, not {len(kept)}")
+        if len(kept) > MAX_RESOURCES:
+            raise InvalidJob(f"at most {MAX_RESOURCES} kinds of resources, not {len(kept)}")
         return cls(tuple(kept))
 
     def __str__(self) -> str:
@@ -125,10 +125,10 @@ def amount_of(resource: str, value: object) -> int:
     amount = _read(resource, value) if isinstance(value, str) else _unit(resource, Fraction(value))
     if amount < 0:
         raise InvalidJob(f"{resource} cannot be negative: {said_by(value, repr, 100)}")
-    if amount > LARGEST:
+    if amount > MAX_AMOUNT:
         raise InvalidJob(f"{said_by(value, repr, 100)} of {resource} is more than there can be")
     if resource == "mem":
-        return max(LEAST_MEMORY_BYTES, math.ceil(amount)) * THOUSAND if amount else 0
+        return max(MIN_MEMORY_BYTES, math.ceil(amount)) * THOUSAND if amount else 0
     return max(1, round(amount * THOUSAND)) if amount else 0
 
 
@@ -173,7 +173,7 @@ def _read(resource: str, text: str) -> Fraction:
 
 def _unit(resource: str, number: Fraction) -> Fraction:
     """A plain number in the unit of the resource."""
-    return number * 2**30 if resource == "mem" and number < LEAST_MEMORY_BYTES else number
+    return number * 2**30 if resource == "mem" and number < MIN_MEMORY_BYTES else number
 
 
 def _refused(resource: str, value: object) -> InvalidJob:

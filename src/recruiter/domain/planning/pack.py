@@ -1,69 +1,68 @@
-"""Which worker gets which job when jobs need resources and limits apply: the leader's plan, as one pure function.
+"""The leader's plan when jobs need resources and limits apply, as one pure function.
 
-`pack` takes the jobs that wait, in order (priority, then time), and gives each to a worker that serves it, has a free
-slot, and whose host has free what the job needs, as long as every limit allows it. Everything is counted from scratch
-in every round: what held jobs take, what this plan gives, and what is kept for those that must wait.
+`pack` takes the waiting jobs in order (priority, then time), and gives each to a worker that serves it, has a free
+slot, and whose host has enough free resources, as long as every limit allows it. Everything is counted from scratch in
+every round: the use of held jobs, the jobs of this plan, and the amounts that are kept for waiting jobs.
 
-## Which worker
+## The choice of a worker
 
-Jobs that need nothing go to the worker with the largest share of its slots free, so that load is spread. Jobs with
-needs go to the fullest host that has room (best fit), so that large holes stay large; a host with something that the
-job does not need, a GPU say, counts as emptier and is taken last. Within the host the largest share of free slots
-decides.
+Jobs without needs go to the worker with the largest share of its slots free, so that load is spread. Jobs with needs go
+to the fullest host that has room (best fit), so that large gaps stay large; a host with a resource that the job does
+not need, such as a GPU, counts as emptier and is taken last. Within the host the largest share of free slots decides.
 
 ## Reservation
 
-Small jobs would starve a large one: whenever something ends, there is room for another small one, and never enough for
-the large one. So the first job in order that finds no room *reserves*:
+Small jobs would starve a large job: whenever a job ends, there is room for another small one, and never enough for the
+large one. So the first job in order that finds no room *reserves*:
 
     host of 8 processors                        order: BIG needs 8, then s1, s2 ... need 1
 
     without   |AABBCCDD|  A ends  |s1 BBCCDD|  B ends  |s1 s2 CCDD|  ...      BIG never starts
     with      |AABBCCDD|  A ends  |.. BBCCDD|  B ends  |.... CCDD|  ...  |BIG.....|
 
-- It reserves one host: of those that could take it if they were empty the one where least has to be freed, and then
-  the same one round after round (`reserved` of the last plan; if that is forgotten, nothing worse happens than that
-  it chooses again). And on that host one slot, of a worker that serves it.
-- Jobs later in order may use that host only if there would still be room for the reserving job too: of every
-  resource it takes, `used + its own + reserved <= capacity`. So a job of one processor may run beside a reservation of
-  memory, and small jobs fill what a reservation leaves over: other resources, other hosts.
-- Limits are kept for it as well, the fleet's resources among them: if its task may run once more, a later job of that
-  task does not take that place. Of each limit so much is kept for one job at a time, the first.
+- It reserves one host: of the hosts that could take it if they were empty, the host where least has to be freed, and
+  then the same host round after round (`reserved` of the last plan is a hint; without it the job chooses again). And on
+  that host it reserves one slot, of a worker that serves it.
+- Jobs later in order may use that host only if there would still be room for the reserving job too: for every resource
+  it takes, `used + its own + reserved <= capacity`. So a job of one processor may run next to a reservation of memory,
+  and small jobs fill the rest: other resources, other hosts.
+- Limits are kept for it as well, including the resources of the fleet: if its task may run once more, a later job of
+  that task does not take that place. Each limit keeps an amount for one job at a time, the first.
 - Each host is reserved for one job, and each job reserves one host; so the first few large jobs wait side by side.
-- A job that is held back only by a limit of its task, group, key or rate reserves nothing and holds up no other job:
-  its limit, not the room, decides when it starts.
-- If it fits anywhere else in the meantime, it goes there, and its reservation is gone.
+- A job that is held back only by a limit of its task, group, key or rate reserves nothing and delays no other job: its
+  limit, not the room, decides when it starts.
+- If it fits on another host in the meantime, it goes there and gives up its reservation.
 
-*The bound.* Let a job reserve a host at some moment. From then on no job behind it in order is given anything there
-that it needs: not a resource it lacks (then `used + reserved > capacity` already), nor one it has (the sum above), nor
-its slot. So all it waits for are the jobs that the host held at that moment (or, if it lacks a resource limited for
-the fleet, that the fleet held): at most as many as there are slots, and it starts when they have ended, if not before;
-where a worker prefetches, one buffer comes on top (see below). Jobs before it in order may still take its place: that
-is what order means. And a job that does not reserve has, for each host that could take it, one before it in order that
-does; so each gets its turn.
+*The bound.* Suppose a job reserves a host. From then on no job behind it in order is given anything there that it
+needs: not a resource it lacks (then `used + reserved > capacity` already), nor a resource it has (the sum above), nor
+its slot. So it waits only for the jobs that the host held when it reserved (or, if it lacks a resource limited for the
+fleet, that the fleet held): at most as many as there are slots, and it starts when they have ended, if not before. If a
+worker prefetches, one buffer comes on top (see below). Jobs before it in order may still take its place: that is the
+meaning of order. And if a job does not reserve, each host that could take it is reserved for an earlier job; so each
+gets its turn.
 
-What is *not* promised: a job under two limits, each of which is free only while the other one is full, has no turn that
-it could be sure of. To keep one limit for it while it waits for another would let a full task hold up its whole group.
+There is *no* promise for a job under two limits, each of which is free only while the other one is full. To keep one
+limit for it while it waits for the other would let a full task delay its whole group.
 
-## Isolated
+## Isolated jobs
 
-A job whose workers died repeatedly may be the cause. It runs beside ordinary jobs, but never on a worker that holds
-another such job: so after the next death it is the only one that is counted further.
+A job whose workers died repeatedly may be the cause. It runs together with ordinary jobs, but never on a worker that
+holds another isolated job: so after the next death no other isolated job is blamed.
 
 ## Buffers
 
-A job that finds no free slot may wait in the buffer of a worker, where it has its turn in a moment, if it needs nothing
-and no rate is to be kept: it counts against its limits from then on. So jobs with a limit flow like any others as long
-as the limit has room, and in their order: not before one that can be prefetched and comes first.
+A job that finds no free slot may wait in the buffer of a worker if it needs no resources and no rate limits it. It
+counts against its limits from then on. So jobs with a limit flow like any others as long as the limit has room, and in
+their order: not before an earlier job that can be prefetched.
 
-The others take free slots only, and a buffer that is always full would never leave one to them. So a plan names the
-workers that are to be given nothing beyond it (`drained`): those where a job waits for nothing but a slot. There the
-buffer empties, which takes a moment, and then the slot is free. It is not done
+The other jobs take free slots only, and a buffer that is always full would never leave them one. So a plan names the
+workers that receive nothing beyond it (`drained`): workers where a job lacks only a slot. There the buffer empties
+quickly, and then the slot is free. A worker is not drained
 
-- for a job that comes after one that can be prefetched: that one goes first, by way of the buffer. Else one job with a
-  rate behind thousands of ordinary ones would take the buffer from all of them;
-- for a job that lacks more than its slot: what it lacks may take an hour. Until then its slot is kept (`kept`) from
-  whatever is not in a buffer.
+- for a job that comes after a job that can be prefetched: the earlier job goes first, through the buffer. Otherwise one
+  job with a rate behind thousands of ordinary jobs would take the buffer from all of them;
+- for a job that lacks more than its slot: the rest may take an hour. Until then its slot is kept (`kept`) from every
+  job that is not in a buffer.
 """
 
 from __future__ import annotations
@@ -71,7 +70,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from operator import attrgetter
 from types import MappingProxyType
 
 from recruiter.domain.job import JobId
@@ -79,19 +77,16 @@ from recruiter.domain.lane import Lane
 from recruiter.domain.planning.hosts import (
     Amounts,
     Host,
-    Place,
-    Serving,
-    Spot,
+    Reservation,
     WorkerRoom,
-    freest,
     hosts_of,
     largest_of,
-    roomiest,
     within,
 )
 from recruiter.domain.planning.limits import KeptFor, Limit, Meter, Reason, Start
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.planning.reasons import HostsBusy, IsolatedBusy, NeverFits, NoWorker, SlotsBusy
+from recruiter.domain.planning.workers import RosterWorker
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,49 +116,52 @@ class AssignedJob:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """A plan: which worker gets which jobs, and why the others wait."""
+    """A plan: the jobs of each worker, and the reasons of the waiting jobs."""
 
-    hands: dict[str, list[JobId]]
+    assignments: dict[str, list[JobId]]
     """Jobs by worker, in order."""
     waiting: Mapping[Lane, Reason]
     """By lane, why its first waiting job was not given to a worker. Computed when it is read."""
-    reserved: dict[JobId, Spot]
-    """For the next plan: which job waits for room where."""
+    reserved: dict[JobId, Reservation]
+    """A hint for the next plan: the places where jobs wait for room."""
     kept: dict[str, int]
-    """How many slots of a worker are reserved."""
+    """The number of reserved slots by worker."""
     drained: frozenset[str]
     """Workers that must be given nothing beyond this plan."""
     starts: dict[str, list[Start]]
     """The new log of every bucket with a rate of which jobs are given: to be written before they are given."""
 
 
+EMPTY_PLAN = Packing({}, {}, {}, {}, frozenset(), {})
+
+
 def pack(
     candidates: Iterable[Candidate],
-    places: Sequence[Place],
+    workers: Sequence[RosterWorker],
     capacities: Mapping[str, Needs],
     held: Sequence[AssignedJob] = (),
     limits: Sequence[Limit] = (),
     *,
     now: datetime,
     starts: Mapping[str, Sequence[Start]] = MappingProxyType({}),
-    reserved: Mapping[JobId, Spot] = MappingProxyType({}),
+    reserved: Mapping[JobId, Reservation] = MappingProxyType({}),
 ) -> Packing:
     """The plan for these candidates, which must be in order (see `Candidate.rank`).
 
-    `capacities` says by host what it has; what it does not name it has not. `starts` are the logs by bucket of limits
-    with a rate. `reserved` is what the last plan reserved, if it is known.
+    `capacities` are the resources by host; a host has none that are not named. `starts` are the logs by bucket of
+    limits with a rate. `reserved` are the reservations of the last plan, if they are known.
     """
-    plan = _Plan(places, capacities, held, Meter(limits, starts, now), _floating(limits), reserved)
+    plan = _Plan(workers, capacities, held, Meter(limits, starts, now), _floating(limits), reserved)
     for candidate in candidates:
         plan.consider(candidate)
     return plan.result()
 
 
 def never_fit(
-    lanes: Iterable[Lane], places: Sequence[Place], capacities: Mapping[str, Needs], limits: Sequence[Limit]
+    lanes: Iterable[Lane], workers: Sequence[RosterWorker], capacities: Mapping[str, Needs], limits: Sequence[Limit]
 ) -> dict[Lane, NeverFits]:
-    """Which of these lanes need more than any host has, or the fleet may use, of those that a worker serves."""
-    plan = _Plan(places, capacities, (), Meter(limits, {}, _WHENEVER), _floating(limits), {})
+    """The served lanes among these that need more than any host has, or than the fleet may use."""
+    plan = _Plan(workers, capacities, (), Meter(limits, {}, _WHENEVER), _floating(limits), {})
     reasons = {lane: plan.hopeless(lane) for lane in lanes}
     return {lane: reason for lane, reason in reasons.items() if isinstance(reason, NeverFits)}
 
@@ -178,66 +176,58 @@ _Why = Callable[[Lane, Collection[JobId]], Reason]
 
 @dataclass(slots=True, eq=False)
 class _Kind:
-    """Lanes that differ in their keys only: where one finds no room, nor do the others."""
+    """Lanes that differ only in their keys: if a job of one finds no room, the others do not either."""
 
     lane: Lane
     needed: Amounts
-    """What such a job takes on its host."""
-    serving: Serving
+    """The resources that such a job takes on its host."""
+    rooms: list[WorkerRoom]
+    """The workers that serve it."""
     never: Reason | None
-    size: float
-    """By how much it makes a hole smaller."""
+    """Why it could not start if everything were free."""
     crowded: bool = False
-    """One has found no room."""
+    """A job of this kind has found no room. Everything in a plan only ever gets less, so neither will the next."""
 
     @property
-    def rooms(self) -> list[WorkerRoom]:
-        """The workers that serve it and may take it."""
-        return self.open_to(self.serving.rooms)
+    def open_rooms(self) -> list[WorkerRoom]:
+        """The workers that serve it and may take it: two isolated jobs never share a worker."""
+        return [room for room in self.rooms if not room.isolated] if self.lane.isolated else self.rooms
 
-    def open_to(self, rooms: list[WorkerRoom]) -> list[WorkerRoom]:
-        """Those of these workers that may take it: two isolated jobs never share a worker."""
-        return [room for room in rooms if not room.isolated] if self.lane.isolated else rooms
+    @property
+    def hosts(self) -> list[Host]:
+        return list({room.host.name: room.host for room in self.rooms}.values())
 
 
 class _Plan:
-    """The state of one plan. All that is in it only ever gets less: what did not fit once does not fit later. So a
-    lane, a host or a kind of job that was tried in vain is not tried again, and that is what makes it quick."""
+    """The state of one plan. Room only ever gets less: a lane or a kind of job that did not fit is not tried again."""
 
     def __init__(
         self,
-        places: Sequence[Place],
+        workers: Sequence[RosterWorker],
         capacities: Mapping[str, Needs],
         held: Sequence[AssignedJob],
         meter: Meter,
         floating: frozenset[str],
-        reserved: Mapping[JobId, Spot],
+        reserved: Mapping[JobId, Reservation],
     ) -> None:
         self._meter = meter
         self._floating = floating
         self._remembered = reserved
-        self._hosts = hosts_of({place.host for place in places}, capacities)
+        self._hosts = hosts_of({worker.host for worker in workers}, capacities)
         self._rooms = [
-            WorkerRoom(place, self._hosts[place.host], number, place.free_slots, place.holds, spare=place.spare)
-            for number, place in enumerate(places)
+            WorkerRoom(worker, self._hosts[worker.host], number, worker.free_slots, worker.holds, spare=worker.spare)
+            for number, worker in enumerate(workers)
         ]
-        self._largest = largest_of(host.capacity for host in self._hosts.values())
         self._count(held)
-        for host in self._hosts.values():
-            host.hole = self._size((name, host.usable[name]) for name in host.capacity)
-        self._by_hole = sorted(self._hosts.values(), key=lambda host: (host.hole, host.name))
-        self._most = dict(self._largest)
-        self._serving: dict[tuple[int, ...], Serving] = {}
-        self._serving_task: dict[tuple[str, str], Serving] = {}
         self._kinds: dict[Lane, _Kind] = {}
         self._seen: set[JobId] = {job.id for job in held}
         self._shut: set[Lane] = set()
-        self._hands: dict[str, list[JobId]] = {}
+        self._assignments: dict[str, list[JobId]] = {}
         self._waiting: dict[Lane, tuple[_Why, int]] = {}
-        self._reserved: dict[JobId, Spot] = {}
+        self._reserved: dict[JobId, Reservation] = {}
 
     def _count(self, held: Sequence[AssignedJob]) -> None:
-        rooms = {room.place.worker: room for room in self._rooms}
+        rooms = {room.worker.id: room for room in self._rooms}
         for job in held:
             self._meter.take(job.lane, job.id)
             host, room = self._hosts.get(job.host), rooms.get(job.worker)
@@ -245,8 +235,6 @@ class _Plan:
                 host.spend(self._needed(job.lane))
             if room is not None and job.lane.isolated:
                 room.isolated = True
-        for room in self._rooms:
-            room.measure()
 
     # -- one candidate -------------------------------------------------------------------------------------------
 
@@ -260,20 +248,25 @@ class _Plan:
             self._leave(lane, self._never)
         elif not self._meter.allows(lane):
             self._leave(lane, self._refusal)
+        elif not kind.crowded and (room := self._find_slot(kind)) is not None:
+            self._give(candidate, room)
+            room.free -= 1
+            room.host.spend(kind.needed)
+        elif not kind.crowded and (room := self._find_buffer(lane, kind)) is not None:
+            self._give(candidate, room)
+            room.spare -= 1
         else:
-            room = None if kind.crowded else self._find(kind)
-            if room is not None:
-                self._give(candidate, kind, room)
-                return
-            room = None if kind.crowded else self._find_buffer(lane, kind)
-            if room is not None:
-                self._buffer(candidate, room)
-                return
             kind.crowded = True
             if self._reserve(candidate, kind):
                 self._note(lane, self._shortage, len(self._reserved) - 1)  # the next one may reserve too
             else:
                 self._leave(lane, self._shortage)
+
+    def _give(self, candidate: Candidate, room: WorkerRoom) -> None:
+        self._assignments.setdefault(room.worker.id, []).append(candidate.id)
+        self._meter.start(candidate.lane, candidate.id)
+        room.holds += 1
+        room.isolated |= candidate.lane.isolated
 
     def _leave(self, lane: Lane, why: _Why) -> None:
         """Nothing more of this lane in this plan."""
@@ -289,63 +282,40 @@ class _Plan:
         return self._kind(lane).never
 
     def result(self) -> Packing:
-        waiting = _Waiting(self._waiting, list(self._reserved))
-        kept = {room.place.worker: room.kept for room in self._rooms if room.kept}
-        drained = frozenset(room.place.worker for room in self._rooms if room.drained)
-        return Packing(self._hands, waiting, self._reserved, kept, drained, self._meter.logs())
+        waiting = _WaitingReasons(self._waiting, list(self._reserved))
+        kept = {room.worker.id: room.kept for room in self._rooms if room.kept}
+        drained = frozenset(room.worker.id for room in self._rooms if room.drained)
+        return Packing(self._assignments, waiting, self._reserved, kept, drained, self._meter.logs())
 
-    def _find(self, kind: _Kind) -> WorkerRoom | None:
-        """The room to give it, if there is one."""
-        serving, needed = kind.serving, kind.needed
-        if not serving.open or not within(needed, self._most) or not self._meter.suffices(kind.lane):
+    def _find_slot(self, kind: _Kind) -> WorkerRoom | None:
+        """A worker with a free slot, on a host that has enough: the fullest such host, and there the worker with the
+        largest share of free slots."""
+        if not self._meter.suffices(kind.lane):
             return None
-        if not needed:
-            return freest(kind.rooms)
-        for host in self._by_hole:
-            rooms = serving.open.get(host.name)
-            if rooms is not None and within(needed, host.usable):
-                room = freest(kind.open_to(rooms))
-                if room is not None:
-                    return room
-                if freest(rooms) is None:
-                    del serving.open[host.name]
-        self._most = largest_of(host.usable for host in self._by_hole)
-        return None
+        fitting = [room for room in kind.open_rooms if room.share > 0 and within(kind.needed, room.host.usable)]
+        if not kind.needed:
+            return max(fitting, key=lambda room: room.share, default=None)
+        return min(fitting, key=lambda room: (room.host.usable_share, room.host.name, -room.share), default=None)
 
     def _find_buffer(self, lane: Lane, kind: _Kind) -> WorkerRoom | None:
-        """The room to give it where it waits for its turn. What nothing limits is dealt when the plan is made."""
-        if lane.key is None and not lane.isolated and not self._meter.meters(lane):
+        """The worker whose buffer takes most, of those where no other job comes first: neither a job that can be
+        prefetched, nor a job for which a slot is kept. Jobs that nothing limits are distributed after the plan."""
+        if not self._meter.can_prefetch(lane):
             return None
-        return roomiest(kind.rooms) if self._meter.prefetchable(lane) else None
-
-    def _buffer(self, candidate: Candidate, room: WorkerRoom) -> None:
-        self._hands.setdefault(room.place.worker, []).append(candidate.id)
-        self._meter.start(candidate.lane, candidate.id)
-        room.spare -= 1
-        room.holds += 1
-        room.isolated |= candidate.lane.isolated
-
-    def _give(self, candidate: Candidate, kind: _Kind, room: WorkerRoom) -> None:
-        self._hands.setdefault(room.place.worker, []).append(candidate.id)
-        self._meter.start(candidate.lane, candidate.id)
-        room.free -= 1
-        room.holds += 1
-        room.isolated |= kind.lane.isolated
-        room.measure()
-        if kind.needed:
-            room.host.spend(kind.needed)
-            self._shrink(room.host, kind)
+        if lane.key is None and not lane.isolated and not self._meter.is_limited(lane):
+            return None
+        return max((room for room in kind.open_rooms if room.open), key=lambda room: room.spare, default=None)
 
     # -- reservation ---------------------------------------------------------------------------------------------
 
     def _reserve(self, candidate: Candidate, kind: _Kind) -> bool:
         """Keeps room for a job that found none. False if that would help no job: see above."""
         lane = candidate.lane
-        if not lane.needs and not self._meter.meters(lane):
-            for each in kind.rooms:
-                each.queued = True
+        if not lane.needs and not self._meter.is_limited(lane):
+            for serving in kind.open_rooms:
+                serving.queued = True
             return False  # it can be prefetched
-        room = self._spot(candidate, kind) if self._meter.keepable(lane) else None
+        room = self._reservable_worker(candidate, kind) if self._meter.can_keep(lane) else None
         if room is None:
             return False
         if not room.queued and room.host.lacks(kind.needed) == 0 and self._meter.suffices(lane):
@@ -355,24 +325,18 @@ class _Plan:
         if kind.needed:
             room.host.keeper = candidate.id
             room.host.keep(kind.needed)
-            self._shrink(room.host, kind)
         room.kept += 1
         room.keeper = candidate.id if room.keeper is None else room.keeper
-        room.measure()
-        self._reserved[candidate.id] = Spot(room.place.worker, room.host.name)
+        self._reserved[candidate.id] = Reservation(room.worker.id, room.host.name)
         return True
 
-    def _spot(self, candidate: Candidate, kind: _Kind) -> WorkerRoom | None:
-        """Where it should wait: where it waited before, or else where it will have to wait least."""
-        needed, rooms = kind.needed, kind.rooms
-        if needed:
-            hosts = kind.serving.reservable = [host for host in kind.serving.reservable if host.keeper is None]
-            fitting = {host.name for host in hosts if host.holds(needed)}
-            rooms = [room for room in rooms if room.host.name in fitting] if fitting else []
+    def _reservable_worker(self, candidate: Candidate, kind: _Kind) -> WorkerRoom | None:
+        """The worker for which it waits: the same as before, or else the one with the shortest wait."""
         before = self._remembered.get(candidate.id, _NOWHERE)
-        if needed:
-            return min(rooms, key=lambda room: room.wait_for_room(needed, before), default=None)
-        rooms = [room for room in rooms if room.kept < room.place.slots]
+        if kind.needed:
+            rooms = [room for room in kind.open_rooms if room.host.keeper is None and room.host.holds(kind.needed)]
+            return min(rooms, key=lambda room: room.wait_for_room(kind.needed, before), default=None)
+        rooms = [room for room in kind.open_rooms if room.kept < room.worker.slots]
         return min(rooms, key=lambda room: room.wait_for_slot(before), default=None)
 
     # -- why it waits, asked when the plan is made ---------------------------------------------------------------
@@ -392,19 +356,18 @@ class _Plan:
         reason = self._meter.shortage(lane, first)
         if reason is not None:
             return reason
-        roomy = [room for room in kind.serving.rooms if room.host.lacks(kind.needed) == 0]
-        if not roomy:
+        if not any(room.host.lacks(kind.needed) == 0 for room in kind.rooms):
             return _lacking(kind)
-        roomy = kind.open_to(roomy)
-        if not roomy:
-            return IsolatedBusy(len(kind.serving.rooms))
-        room = next((room for room in roomy if room.free > 0), None)
+        fitting = [room for room in kind.open_rooms if room.host.lacks(kind.needed) == 0]
+        if not fitting:
+            return IsolatedBusy(len(kind.rooms))
+        room = next((room for room in fitting if room.free > 0), None)
         if room is None:
-            return SlotsBusy(len(kind.serving.rooms))
+            return SlotsBusy(len(kind.rooms))
         if room.host.keeper is not None and room.host.keeper in first and not within(kind.needed, room.host.usable):
             return KeptFor(f"room on host {room.host.name}", room.host.keeper)
         assert room.keeper is not None, (lane, room)
-        return KeptFor(f"a slot of worker {room.place.worker}", room.keeper)
+        return KeptFor(f"a slot of worker {room.worker.id}", room.keeper)
 
     # -- kinds, hosts and workers --------------------------------------------------------------------------------
 
@@ -415,20 +378,22 @@ class _Plan:
         return kind
 
     def _make(self, lane: Lane) -> _Kind:
-        serving, needed = self._serving_of(lane), self._needed(lane)
-        never = self._hopeless(lane, serving, needed)
-        return _Kind(lane, needed, serving, never, 0.0 if never else self._size(needed))
+        rooms = [room for room in self._rooms if room.worker.serves(lane)]
+        kind = _Kind(lane, self._needed(lane), rooms, None)
+        kind.never = self._hopeless(kind)
+        return kind
 
-    def _hopeless(self, lane: Lane, serving: Serving, needed: Amounts) -> Reason | None:
+    def _hopeless(self, kind: _Kind) -> Reason | None:
         """Why it could not start if everything were free."""
-        if not serving.rooms:
+        lane, needed = kind.lane, kind.needed
+        if not kind.rooms:
             return NoWorker(lane.group, lane.task)
         over = self._meter.never(lane)
         if over is not None:
             return NeverFits(lane.needs, over[0], dict(lane.needs.thousandths)[over[0]], over[1], fleet=True)
-        if any(host.holds(needed) for host in serving.hosts):
+        if any(host.holds(needed) for host in kind.hosts):
             return None
-        largest = largest_of(host.capacity for host in serving.hosts)
+        largest = largest_of(host.capacity for host in kind.hosts)
         name, amount = max(needed, key=lambda each: each[1] / (largest.get(each[0], 0) or 0.5))
         return NeverFits(lane.needs, name, amount, largest.get(name, 0))
 
@@ -436,25 +401,8 @@ class _Plan:
         amounts = lane.needs.thousandths
         return tuple(each for each in amounts if each[0] not in self._floating) if self._floating else amounts
 
-    def _serving_of(self, lane: Lane) -> Serving:
-        serving = self._serving_task.get((lane.group, lane.task))
-        if serving is None:
-            numbers = tuple(room.number for room in self._rooms if room.place.serves(lane))
-            serving = self._serving.get(numbers)  # many tasks are served by the same workers
-            if serving is None:
-                serving = self._serving[numbers] = Serving.by([self._rooms[number] for number in numbers])
-            self._serving_task[lane.group, lane.task] = serving
-        return serving
 
-    def _size(self, amounts: Iterable[tuple[str, int]]) -> float:
-        return sum(amount / self._largest[name] for name, amount in amounts)
-
-    def _shrink(self, host: Host, kind: _Kind) -> None:
-        host.hole -= kind.size
-        self._by_hole.sort(key=_hole)
-
-
-class _Waiting(Mapping[Lane, Reason]):
+class _WaitingReasons(Mapping[Lane, Reason]):
     """Reasons that are computed when they are read: they rarely are, and plans are made many times a second."""
 
     def __init__(self, whys: Mapping[Lane, tuple[_Why, int]], reserved: Sequence[JobId]) -> None:
@@ -472,13 +420,12 @@ class _Waiting(Mapping[Lane, Reason]):
         return len(self._whys)
 
 
-_NOWHERE = Spot("", "")
+_NOWHERE = Reservation("", "")
 _WHENEVER = datetime.min.replace(tzinfo=UTC)
-_hole = attrgetter("hole")
 
 
 def _lacking(kind: _Kind) -> HostsBusy:
-    hosts = (host for host in kind.serving.hosts if host.holds(kind.needed))
+    hosts = (host for host in kind.hosts if host.holds(kind.needed))
     host = min(hosts, key=lambda host: (host.lacks(kind.needed), host.name))
     name, amount = max(kind.needed, key=lambda each: host.lacks((each,)))
     return HostsBusy(name, amount, max(0, host.free.get(name, 0)), host.name)

@@ -1,27 +1,25 @@
-"""How many jobs a worker ends a second, and so how many it may hold beyond what its children run."""
+"""The rate at which a worker ends jobs, and the number of jobs that it may hold in addition to the running ones."""
 
 from __future__ import annotations
 
-HORIZON = 0.3
-"""What is prefetched should be done within about so many seconds."""
-MOST_PREFETCHED = 3000
+PREFETCH_SECONDS = 0.4
+"""The time that prefetched jobs should last."""
+MAX_PREFETCHED_JOBS = 300
+"""A worker reads its whole list with every answer of the roster, so the list must stay short."""
 REFILLED_AT = 2 / 3
 """A worker takes more jobs as soon as its buffer is no fuller than this. The rest must last until they have come: a
 round of the leader, a write, a fetch."""
-_SHORTEST_SPAN, _LONG_SPAN = 0.02, 1.0
-_MEMORY = 0.5
+_MIN_SPAN_SECONDS, _LONG_SPAN_SECONDS = 0.02, 1.0
+_RATE_MEMORY_SECONDS = 0.5
 """Seconds for which a rate is remembered that was higher than now."""
 
 
 def seconds_until_room(holds: int, slots: int, prefetch: int) -> float:
-    """When a worker that holds so many jobs will take more. It ends as many as it prefetches in about `HORIZON`."""
-    beyond = holds - slots - prefetch * REFILLED_AT
-    return beyond / prefetch * HORIZON if prefetch and beyond > 0 else 0.0
-
-
-def seconds_until_done(holds: int, prefetch: int) -> float:
-    """When a worker will have ended what it holds; 0 when that cannot be known."""
-    return holds / prefetch * HORIZON if prefetch else 0.0
+    """When a worker that holds so many jobs will take more; 0 when that cannot be known. It ends as many as it
+    prefetches within `PREFETCH_SECONDS`; at the cap it may be several times as quick."""
+    beyond = max(0.0, holds - slots - prefetch * REFILLED_AT)
+    horizon = PREFETCH_SECONDS if prefetch < MAX_PREFETCHED_JOBS else PREFETCH_SECONDS / 6
+    return beyond / prefetch * horizon if prefetch else 0.0
 
 
 class Throughput:
@@ -29,7 +27,7 @@ class Throughput:
     the hundred. It grows from nothing in a few rounds, and falls slowly as long as jobs end at all: batches come
     unevenly, and a worker that is given little after each small one would run dry."""
 
-    def __init__(self, most: int = MOST_PREFETCHED) -> None:
+    def __init__(self, most: int = MAX_PREFETCHED_JOBS) -> None:
         self.prefetch = 0
         self._most = most
         self._rate = 0.0
@@ -40,10 +38,16 @@ class Throughput:
         """So many jobs have been settled by now (seconds that never jump)."""
         self._ended += ended
         elapsed = now - self._since
-        if elapsed < _SHORTEST_SPAN:
+        if elapsed < _MIN_SPAN_SECONDS:
             return
         rate = self._ended / elapsed
-        weight = 1.0 if elapsed > _LONG_SPAN else 0.5 if rate > self._rate else elapsed / (elapsed + _MEMORY)
+        weight = (
+            1.0
+            if elapsed > _LONG_SPAN_SECONDS
+            else 0.5
+            if rate > self._rate
+            else elapsed / (elapsed + _RATE_MEMORY_SECONDS)
+        )
         self._rate += weight * (rate - self._rate)
         self._ended, self._since = 0, now
-        self.prefetch = min(self._most, int(self._rate * HORIZON))
+        self.prefetch = min(self._most, int(self._rate * PREFETCH_SECONDS))

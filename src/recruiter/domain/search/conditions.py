@@ -31,7 +31,7 @@ STATES: tuple[str, ...] = (*(state.value for state in State), QUEUED, POSTPONED,
 """`waiting` is `queued` (its time has come) or `postponed` (it has not)."""
 
 Argument = tuple[str, tuple[Any, ...]]
-"""A path into the arguments, and the values that are wanted there, as they are stored."""
+"""A path into the arguments, and the wanted values in their stored form."""
 
 _AS_PYTHON = re.compile(r"(?:ObjectId|UUID)\(['\"]([0-9a-fA-F-]{24,36})['\"]\)")
 _LONGEST_TEXT = 1_000
@@ -74,7 +74,7 @@ def errors(name: str, value: object) -> tuple[str, ...]:
 
 
 def ids_written(text: str) -> list[JobId]:
-    """Every id that is written like this: as a text, an ObjectId, a number or a UUID; also as Python shows it."""
+    """Every id that can be written like this: a string, an ObjectId, a number or a UUID, or the repr of one."""
     text = plain(text)
     ids: list[JobId] = [text]
     if shown_by_python := _AS_PYTHON.fullmatch(text):
@@ -98,7 +98,7 @@ def argument_written(text: str) -> tuple[str, Any]:
 
 
 def _values_written(text: str) -> Any:
-    """42 is a number, and a text of two characters."""
+    """`42` can be a number or a string."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -115,7 +115,7 @@ def _values_written(text: str) -> Any:
 
 
 def ids(name: str, value: object) -> tuple[JobId, ...]:
-    """Every id that may be meant: one that is given as text may be of another kind."""
+    """Every possible id: a string may stand for another type."""
     ids = _several(name, value, ObjectId | str | int | UUID)
     for id in ids:
         if not _is_id(id):
@@ -182,7 +182,7 @@ def _check_part(part: str, key: object) -> None:
 
 
 def _stored(path: str, value: Any) -> Any:
-    """As it is in the document of a job. Whatever is in it is data: it is compared, never obeyed."""
+    """The stored form of the value. It is only compared, never executed."""
     _refuse_operators(value)
     try:
         return to_bson(value, f"args.{path}")

@@ -6,12 +6,11 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Generic, NamedTuple, TypedDict, TypeVar, Unpack
 
 from recruiter.domain.duration import DurationLike, Moment, MomentLike, humanize, to_moment, told
 from recruiter.domain.job import JobId
-from recruiter.domain.planning.needs import NOTHING, Needs
 from recruiter.domain.search import conditions as check
 from recruiter.domain.search.conditions import BLOCKED, POSTPONED, QUEUED, STATES, Argument, argument_written
 from recruiter.domain.state import State, Why
@@ -36,9 +35,9 @@ Several = str | Iterable[str]
 
 
 class Conditions(TypedDict, total=False):
-    """The keywords of `JobFilter` and of everything in `recruiter.jobs`, with the types that may be given. The fields
-    of `JobFilter` say what they mean. Several values mean any of them; several tags, all. `args` has values by their
-    path, `{"customer.id": 42}`, where a tuple means any of its values."""
+    """The keywords of `JobFilter` and of everything in `recruiter.jobs`, with their types. The fields of `JobFilter`
+    explain them. Several values mean any of them; several tags, all. `args` has values by their path, `{"customer.id":
+    42}`, where a tuple means any of its values."""
 
     ids: JobId | Iterable[JobId]
     state: Several
@@ -69,7 +68,7 @@ class Conditions(TypedDict, total=False):
 
 @dataclass(frozen=True, init=False)
 class JobFilter:
-    """Which jobs: `JobFilter(state="failed", task="send", since="2h")`. A job is selected if all conditions hold.
+    """Selects jobs: `JobFilter(state="failed", task="send", since="2h")`. A job must meet all conditions.
 
     This is the one declaration of the conditions: the command line, the web console, its API and the reference take
     them from here. Raises InvalidFilter for values that make no sense, or that contradict each other. An attribute that
@@ -133,18 +132,18 @@ class JobFilter:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it says nothing, and every job is meant."""
+        """Whether it has no condition and selects every job."""
         return self == JobFilter()
 
     # -- for extensions ------------------------------------------------------------------------------------------------
 
     @property
     def only_ended(self) -> bool:
-        """Whether only a job that has ended can fulfil it, whatever it says of the state."""
+        """Whether only ended jobs can fulfil it, apart from its condition on the state."""
         return bool(self.why or self.recovered) or self.ended_since is not None or self.ended_until is not None
 
     def wants(self, states: Iterable[str]) -> bool:
-        """Whether jobs in one of these states may be meant."""
+        """Whether it can select jobs in one of these states."""
         if self.only_ended and not ENDED & set(states):
             return False
         return not self.state or bool(self.state & set(states))
@@ -155,27 +154,27 @@ class JobFilter:
         return (not self.why or why in self.why) and (not self.state or state in self.state)
 
     def to_cancel(self) -> JobFilter:
-        """Those of its jobs that can be cancelled. Raises InvalidFilter if it asks for others."""
+        """Its jobs that can be cancelled. Raises InvalidFilter if it selects others."""
         if self.only_ended:
             raise InvalidFilter("jobs that have ended cannot be cancelled; `recover` runs them once more")
         return self._within(NOT_ENDED, "cancelled; `recover` runs them once more")
 
     def to_change(self) -> JobFilter:
-        """Those of its jobs that can be rescheduled or reprioritised. Raises InvalidFilter if it asks for others."""
+        """Its jobs that can be rescheduled or reprioritised. Raises InvalidFilter if it selects others."""
         if self.only_ended:
             raise InvalidFilter("jobs that have ended cannot be changed; `recover` runs them once more")
         return self._within(CHANGEABLE, "changed; only jobs that wait in the queue can")
 
     def to_run(self) -> JobFilter:
-        """Those of its jobs that can be made due: the postponed ones. Raises InvalidFilter if it asks for others."""
+        """Its postponed jobs. Raises InvalidFilter if it selects others."""
         self.to_change()
         postponed = frozenset({POSTPONED})
         return self._within(postponed | {State.WAITING}, "made due") if self.state else self._with(state=postponed)
 
     def to_recover(self, *, again: bool = False) -> JobFilter:
-        """Those of its jobs that can be recovered, if it does not say more: that failed or were lost, and that nobody
-        has recovered yet. Raises InvalidFilter if it asks for jobs that have not ended, and without `again` if it asks
-        for jobs that succeeded."""
+        """Its jobs that can be recovered; without a state, jobs that failed or were lost and have not been recovered
+        yet. Raises InvalidFilter if it selects jobs that have not ended, and without `again` if it selects jobs that
+        succeeded."""
         narrowed = self._within(ENDED, "recovered; wait until they have ended, or cancel them")
         if not again and (State.SUCCEEDED in self.state or Why.DONE in self.why):
             raise InvalidFilter(
@@ -186,7 +185,7 @@ class JobFilter:
         return narrowed._with(state=state, recovered=bool(self.recovered))
 
     def to_remove(self) -> JobFilter:
-        """Those of its jobs that can be removed. Raises InvalidFilter if it asks for jobs that have not ended."""
+        """Its ended jobs. Raises InvalidFilter if it selects others."""
         return self._within(ENDED, "removed; cancel them first")
 
     def _within(self, states: frozenset[str], refusal: str) -> JobFilter:
@@ -208,7 +207,7 @@ class JobFilter:
         return hashlib.sha256(repr([sorted(self.state), said]).encode()).digest()[:6]
 
     def items(self) -> Iterator[tuple[str, Any]]:
-        """Every condition by its name, also those that were not given."""
+        """Every condition by its name, including empty ones."""
         return ((each.name, getattr(self, each.name)) for each in fields(self))
 
     def __str__(self) -> str:
@@ -217,7 +216,7 @@ class JobFilter:
 
 
 def filter_of(filter: JobFilter | None, conditions: Conditions) -> JobFilter:
-    """Of a call that takes either a filter or its words."""
+    """The filter of a call that takes either a filter or its conditions."""
     if filter is None:
         return JobFilter(**conditions)
     if not isinstance(filter, JobFilter):
@@ -228,7 +227,7 @@ def filter_of(filter: JobFilter | None, conditions: Conditions) -> JobFilter:
 
 
 class FilterWord(NamedTuple):
-    """A condition as it is written in a command or in a URL: as text."""
+    """A condition in a command or a URL."""
 
     name: str
     means: str
@@ -248,13 +247,13 @@ FILTER_WORDS: Mapping[str, FilterWord] = {
 
 
 def unknown_word(name: str, known: Collection[str] = tuple(FILTER_WORDS)) -> InvalidFilter:
-    """The refusal of a condition that there is not. One that is left out would select more jobs than were meant."""
+    """The error for an unknown condition. To ignore it would select too many jobs."""
     hint = similar(name, known) or f"known: {', '.join(known)}"
     return InvalidFilter(f"jobs cannot be filtered by {shown(name)}; {hint}")
 
 
 def filter_from_words(words: Mapping[str, Sequence[str]]) -> JobFilter:
-    """The filter of conditions that are written as text; of one that has one value, the last counts. Raises
+    """The filter of conditions written as text; of a single-valued condition the last value counts. Raises
     InvalidFilter."""
     conditions: dict[str, Any] = {}
     for name, values in words.items():
@@ -319,7 +318,7 @@ def _told(filter: JobFilter) -> Iterator[str]:
             yield f"{name} {told(value)}"
 
 
-# -- what a search answers -----------------------------------------------------------------------------------------
+# -- results of a search --------------------------------------------------------------------------------------------
 
 
 J = TypeVar("J", covariant=True)
@@ -327,14 +326,14 @@ J = TypeVar("J", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[J]):
-    """Some jobs, in order, and where to go on."""
+    """A page of jobs, in order."""
 
     jobs: tuple[J, ...]
     next: str | None = None
-    """What to give as `after` for the next page; None if there is nothing more."""
+    """The value of `after` for the next page; None at the end."""
     looked_at: int = 0
-    """About how many documents were read for it. Where no index answers a condition, a page may be short, even empty,
-    while `next` says that there is more to look at."""
+    """Approximate number of documents read. Where no index answers a condition, a page may be short, even empty,
+    although `next` is not None."""
     unreadable: tuple[Unreadable, ...] = ()
     """Documents that should have been on this page and cannot be read."""
 
@@ -345,45 +344,8 @@ class Page(Generic[J]):
         return len(self.jobs)
 
 
-@dataclass(frozen=True, slots=True)
-class JobSummary:
-    """A job at a glance: without its arguments, result, trace and log."""
-
-    id: JobId
-    task: str
-    group: str
-    state: State
-    created_at: datetime
-    scheduled_at: datetime
-    priority: int | float = 0
-    tags: tuple[str, ...] = ()
-    urn: str | None = None
-    owner: str | None = None
-    needs: Needs = NOTHING
-    attempts: int = 0
-    started_at: datetime | None = None
-    """Its last attempt, or the one that runs."""
-    ended_at: datetime | None = None
-    why: str | None = None
-    error: str | None = None
-    """The class of the exception that its last attempt ended with."""
-    message: str | None = None
-    """What that exception said, or how the attempt ended."""
-    worker: str | None = None
-    """Who ran its last attempt."""
-    stage: str | None = None
-    progress: float = 0.0
-    locked_by: str | None = None
-    """The worker that holds it."""
-    locked_at: datetime | None = None
-    cancelling: bool = False
-    """It is being cancelled, and has not ended yet."""
-    blocked: bool = False
-    """It waits for other steps of its flow, or its flow is paused."""
-
-
 class Count(NamedTuple):
-    """How many there are; or at least, where counting all would take too long."""
+    """A number of jobs; a lower bound if it is not exact."""
 
     number: int
     exact: bool

@@ -1,11 +1,11 @@
-"""Several jobs at once in one child: `async def` jobs share an event loop, the others run in threads.
+"""Several jobs run in one child at the same time: `async def` jobs share an event loop, the others run in threads.
 
 Jobs wait here unclaimed until one of the places is free, so the supervisor can still take them back. The thread
 that finished a job writes its answer, under a lock, so that a job which blocks the event loop holds up no other's.
 
-A job can hold up the others: by blocking the event loop, or by holding the interpreter in C code. Then nobody here can
-say so any more. So it is written into the claims before: whose code the event loop is about to run (`_Steps`), in which
-thread a job runs, and when a thread that does nothing else could last run.
+A job can hold up the others: by blocking the event loop, or by holding the interpreter in C code. Then this process
+can no longer report it. So the claims hold, in advance: the job whose code the event loop is about to run (`_Steps`),
+the thread of each job, and the last time at which a thread that does nothing else could run.
 """
 
 from __future__ import annotations
@@ -23,44 +23,38 @@ from typing import Any
 from recruiter.clock import FollowingClock
 from recruiter.processes.child import pipe
 from recruiter.processes.child.claims import Claims
-from recruiter.processes.child.pipe import CancelListener, ListenerErrors
+from recruiter.processes.child.pipe import CancelListener, SupervisorLink
 from recruiter.processes.progress import ProgressSender
 from recruiter.steps.execute import Executor
 from recruiter.store.outcomes import Outcome
 
 _TICK_EVERY = 0.1
 _number: contextvars.ContextVar[int | None] = contextvars.ContextVar("recruiter_number", default=None)
-"""Of the job that a task of the event loop belongs to."""
+"""The number of the job that a task of the event loop belongs to."""
 
 
 class ConcurrentChild:
     def __init__(
         self,
-        inbox: int,
-        out: int,
+        link: SupervisorLink,
         claims: Claims,
         executor: Executor,
         control: CancelListener,
-        listener_errors: ListenerErrors,
         clock: FollowingClock,
         places: int,
     ) -> None:
-        self._inbox = inbox
-        self._out = out
+        self._link = link
         self._claims = claims
         self._executor = executor
         self._control = control
-        self._listener_errors = listener_errors
         self._clock = clock
         self._context = contextvars.copy_context()
-        """What every job begins with: what one sets there must not be seen by the next."""
+        """Every job begins with a copy: no job must see the variables that another one sets."""
         self._places = places
         self._busy = 0
         self._waiting: deque[tuple[int, bytes]] = deque()
-        self._frames = pipe.Frames()
         self._open = True
-        self._writing = threading.Lock()
-        self._sender: ProgressSender[int] = ProgressSender(self._tell)
+        self._sender: ProgressSender[int] = ProgressSender(partial(link.send, pipe.PROGRESS))
         self._tasks: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(places, thread_name_prefix="job")
         self._over = threading.Event()
@@ -71,12 +65,12 @@ class ConcurrentChild:
         with asyncio.Runner() as runner:
             self._loop = runner.get_loop()
             self._loop.set_task_factory(self._make_task)
-            self._loop.add_reader(self._inbox, self._read)
+            self._loop.add_reader(self._link.inbox, self._read)
             while self._open or self._busy:
                 try:
                     self._loop.run_forever()
                 except (SystemExit, KeyboardInterrupt):
-                    continue  # a task that a job started and left alone; it is nobody's but its own
+                    continue  # of a task that a job started and left alone
         self._over.set()
         self._threads.shutdown(wait=False)
         self._executor.close()
@@ -94,11 +88,11 @@ class ConcurrentChild:
         return asyncio.Task(steps, loop=loop, context=context)
 
     def _read(self) -> None:
-        data = os.read(self._inbox, pipe.READ_AT_ONCE)
-        if not data:
+        jobs = self._link.receive()
+        if jobs is None:
             self._open = False
-            self._loop.remove_reader(self._inbox)
-        self._waiting.extend((number, payload) for _, number, payload in self._frames.feed(data))
+            self._loop.remove_reader(self._link.inbox)
+        self._waiting.extend(jobs or ())
         self._start()
 
     def _start(self) -> None:
@@ -135,13 +129,7 @@ class ConcurrentChild:
 
     def _answer(self, number: int, raw: bytes, ended: Outcome) -> None:
         self._control.end(number)
-        with self._writing:
-            answer = pipe.safe_answer(number, raw, ended, self._clock)
-            pipe.write_all(self._out, self._listener_errors.take() + answer)
-
-    def _tell(self, number: int, progress: bytes) -> None:
-        with self._writing:
-            pipe.tell(self._out, number, progress)
+        self._link.answer(number, raw, ended)
 
     def _ended(self) -> None:
         self._busy -= 1
@@ -149,10 +137,10 @@ class ConcurrentChild:
 
 
 class _Steps(Coroutine[Any, Any, Any]):
-    """A coroutine of a job, or of a task it has started, which says before each of its steps whose it is.
+    """A coroutine of a job, or of a task that the job has started. Each of its steps is noted in the claims.
 
-    In a process that a job has forked the event loop, which is shared with the original, must not go on: such a copy
-    ends with its step.
+    In a process that a job has forked, the event loop, which is shared with the original, must not continue: such a
+    copy ends with its step.
     """
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], claims: Claims, number: int) -> None:

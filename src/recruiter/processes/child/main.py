@@ -27,7 +27,7 @@ from recruiter.log import LogOptions, configure_child
 from recruiter.processes.child import pipe, process_group
 from recruiter.processes.child.claims import Claims
 from recruiter.processes.child.concurrent import ConcurrentChild
-from recruiter.processes.child.pipe import CancelListener, ListenerErrors
+from recruiter.processes.child.pipe import CancelListener, SupervisorLink
 from recruiter.processes.progress import ProgressSender
 from recruiter.steps.execute import Executor
 from recruiter.store.codec import Document, encode
@@ -68,16 +68,16 @@ def child_main(
         owners=application.owners,
         stop_asked=claims.stop_asked,
     )
-    gc.freeze()  # what was loaded stays: the collector need not walk through it again and again
-    listener_errors = ListenerErrors(clock)
+    gc.freeze()  # loaded modules stay: the collector need not visit them again
+    link = SupervisorLink(inbox.fileno(), out, clock)
     for owner in application.owners:
-        owner.events.on_listener_failure(listener_errors.hear)
+        owner.events.on_listener_failure(link.note_listener_error)
     control = CancelListener(control_pipe.fileno(), claims, clock, by_signal=concurrency == 1)
-    pipe.write_all(out, pipe.frame(pipe.HELLO, 0, encode(_introduction(application))))
+    link.send(pipe.HELLO, 0, encode(_introduction(application)))
     if concurrency == 1:
-        _work(inbox.fileno(), out, claims, executor, control, listener_errors, clock)
+        _work(link, claims, executor, control, clock)
     else:
-        ConcurrentChild(inbox.fileno(), out, claims, executor, control, listener_errors, clock, concurrency).work()
+        ConcurrentChild(link, claims, executor, control, clock, concurrency).work()
     executor.flush()
 
 
@@ -105,34 +105,24 @@ def report_application(answer: Connection, bootstrap: str | None) -> None:
 
 
 def _work(
-    inbox: int,
-    out: int,
-    claims: Claims,
-    executor: Executor,
-    control: CancelListener,
-    listener_errors: ListenerErrors,
-    clock: FollowingClock,
+    link: SupervisorLink, claims: Claims, executor: Executor, control: CancelListener, clock: FollowingClock
 ) -> None:
-    frames, context, time_told = pipe.Frames(), contextvars.copy_context(), b""
-    sender: ProgressSender[int] = ProgressSender(partial(pipe.tell, out))
-    while data := os.read(inbox, pipe.READ_AT_ONCE):
-        for _, number, payload in frames.feed(data):
+    context, sender = contextvars.copy_context(), ProgressSender[int](partial(link.send, pipe.PROGRESS))
+    while (jobs := link.receive()) is not None:
+        for number, payload in jobs:
             if claims.claim(number):
-                time, raw = pipe.time_and_job(payload)
-                if time != time_told:  # jobs that were sent together say the same
-                    clock.follow(*pipe.time_of(time))
-                    time_told = time
+                raw = pipe.job_of(payload)
+                clock.follow(*pipe.time_of(payload))
                 interruption.obey_signals()  # each time: an earlier job may have put a handler of its own
                 # Each answer leaves at once: what is done must not be lost with the next job's crash.
                 interruptible, hard = control.begin(number), partial(claims.deadline, number)
-                # The sender writes while a job runs, and only then; so the two are never in the pipe together.
                 on_progress = partial(sender.call, number)
-                # In a context of its own: what a job sets there must not be seen by the next.
+                # In its own context: the next job must not see the variables that this one sets.
                 ended = context.copy().run(executor.run, raw, interruptible, hard, on_progress)
                 control.end(number)
                 if interruptible.error is not None:
                     process_group.end_others()
-                pipe.write_all(out, listener_errors.take() + pipe.safe_answer(number, raw, ended, clock))
+                link.answer(number, raw, ended)
     executor.close()
 
 

@@ -1,11 +1,12 @@
-"""What supervisor and child say to each other: frames of bytes over two pipes.
+"""The messages between supervisor and child: frames of bytes over two pipes.
 
     frame = kind (1 byte) + number (4) + length (4) + payload
 
-Payloads are BSON as it came from, or goes to, MongoDB. The supervisor moves them without looking inside. Before a job
-stands what time it is: a child follows the clock of its supervisor, which agrees with the server's again and again.
+Jobs and archived documents travel as BSON, as they came from MongoDB or go there; the supervisor does not look inside.
+It reads the header of an answer instead: another BSON document, with the facts for statistics, flows and the log. The
+time comes before each job: a child follows the clock of its supervisor, which agrees with the server's regularly.
 
-The supervisor never waits for a pipe: what does not fit stays in `Outgoing` until the pipe takes more.
+The supervisor never waits for a pipe: frames that do not fit stay in `Outgoing` until the pipe takes more.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from recruiter.clock import Clock, FollowingClock
-from recruiter.domain.statistics import Attempted
+from recruiter.clock import FollowingClock
+from recruiter.domain.job import JobId
+from recruiter.domain.statistics import Attempted, JobEnd
 from recruiter.domain.text import cut
 from recruiter.errors import JobCancelled
 from recruiter.events import Event, RareReports
@@ -28,25 +30,28 @@ from recruiter.interruption import Interruptible
 from recruiter.processes.child.claims import Claims
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode, encode, id_of
-from recruiter.store.outcomes import Outcome, Rescheduled, Settled
+from recruiter.store.outcomes import JobEvent, Outcome, Rescheduled, Settled, ToArchive, Update
 
 _HEAD = struct.Struct("<BII")
 HEAD = _HEAD.size
 
-JOB = 1  # supervisor → child: what time it is; run this
-HELLO = 2  # child → supervisor: ready; the tasks I know
+JOB = 1  # supervisor → child: the time, and a job to run
+HELLO = 2  # child → supervisor: ready; the tasks of the application
 BROKEN = 3  # child → supervisor: the application cannot be loaded
-ARCHIVE = 4  # child → supervisor: ended; the archived document
-RESCHEDULE = 5  # child → supervisor: to be tried again; the changes
-CANCEL = 6  # supervisor → child, on a pipe of its own: cancel this one; who wants it, and why
-PROGRESS = 7  # child → supervisor: it still runs; what it has said of itself so far
+ARCHIVE = 4  # child → supervisor: ended; a header and the archived document
+RESCHEDULE = 5  # child → supervisor: to be tried again; a header with the updates
+CANCEL = 6  # supervisor → child, on the control pipe: the flag of a job to cancel
+PROGRESS = 7  # child → supervisor: the progress of a running job
 LISTENER_ERROR = 8  # child → supervisor: a listener has failed
-SETTLED = 10  # child → supervisor: ended in its own transaction; the archived document
-CLOCK = 9  # supervisor → child, on the pipe for cancellations: what time it is
+SETTLED = 10  # child → supervisor: ended in its own transaction; a header
+CLOCK = 9  # supervisor → child, on the control pipe: the time
+ABOUT_NO_JOB = frozenset([HELLO, BROKEN, LISTENER_ERROR])
 
 READ_AT_ONCE = 1 << 16
 """Bytes: as many as a pipe holds."""
 _BUFFERS_A_WRITE = 512
+_DOCUMENT_SIZE = struct.Struct("<i")
+"""The first bytes of a BSON document."""
 _TIME = struct.Struct("<dd")
 _JOB_HEAD = struct.Struct("<BIIdd")
 
@@ -56,27 +61,20 @@ def frame(kind: int, number: int, payload: bytes) -> bytes:
 
 
 class Time(NamedTuple):
-    """What time it is, as a supervisor tells its children."""
+    """The time, as a supervisor tells its children."""
 
     lead: float
-    """By how many seconds it is ahead of the monotonic clock, which all processes of a host share."""
+    """Seconds by which it is ahead of the monotonic clock, which all processes of a host share."""
     at: float
-    """When this was said, on that clock: frames of two pipes may be read in another order."""
+    """When this was sent, on that clock: frames of two pipes may be read in another order."""
 
 
 def job_frame(number: int, time: Time, raw: bytes) -> bytes:
-    """A job to run, and what time it is."""
-    lead, at = time
-    return _JOB_HEAD.pack(JOB, number, _TIME.size + len(raw), lead, at) + raw
+    return _JOB_HEAD.pack(JOB, number, _TIME.size + len(raw), *time) + raw
 
 
 def job_of(payload: bytes) -> bytes:
     return payload[_TIME.size :]
-
-
-def time_and_job(payload: bytes) -> tuple[bytes, bytes]:
-    """What time it is, still as bytes, and the job."""
-    return payload[: _TIME.size], payload[_TIME.size :]
 
 
 def clock_frame(time: Time) -> bytes:
@@ -84,7 +82,7 @@ def clock_frame(time: Time) -> bytes:
 
 
 def time_of(payload: bytes) -> Time:
-    """In a job's frame and in a clock's."""
+    """In the frame of a job or of the clock."""
     return Time(*_TIME.unpack_from(payload))
 
 
@@ -95,7 +93,7 @@ class Outgoing:
         self._end = end
         self._frames: deque[tuple[int, bytes | memoryview]] = deque()
         self._head_is_cut = False
-        """The first one is half sent; it must be completed, or what follows cannot be read."""
+        """The first one is half sent; it must be completed, or the next ones cannot be read."""
 
     def __bool__(self) -> bool:
         return bool(self._frames)
@@ -111,11 +109,11 @@ class Outgoing:
                 self._sent(os.writev(self._end, chunk))
         except BlockingIOError:
             pass
-        except OSError:  # nobody reads it any more: the child is ending, and its death will be noticed
+        except OSError:  # the child is ending, and its death will be noticed
             self.clear()
 
     def take_back(self, numbers: Collection[int]) -> set[int]:
-        """Drops those of these frames of which nothing has been sent yet; returns their numbers."""
+        """Drops the frames of these numbers, unless a part was sent already; returns the numbers of the frames."""
         whole = list(islice(self._frames, 1 if self._head_is_cut else 0, None))
         taken = {number for number, _ in whole if number in numbers}
         if taken:
@@ -123,7 +121,7 @@ class Outgoing:
         return taken
 
     def clear(self) -> None:
-        """For a pipe that gets no more: what is half sent is never complete, and so never started."""
+        """For a pipe that will be closed: a job that is half sent never starts."""
         self._frames.clear()
         self._head_is_cut = False
 
@@ -139,7 +137,7 @@ class Outgoing:
 
 
 class Frames:
-    """Cuts what comes out of a pipe into frames."""
+    """Cuts the bytes that come out of a pipe into frames."""
 
     def __init__(self) -> None:
         self._pending = b""
@@ -158,54 +156,31 @@ class Frames:
 
 
 def answer(number: int, outcome: Outcome) -> bytes:
-    """What became of the job of this number."""
-    if isinstance(outcome, bytes):
-        return frame(ARCHIVE, number, outcome)
+    """The outcome of the job of this number. A header holds the facts that the supervisor reads."""
+    event = None if outcome.event is None else outcome.event._asdict()
+    if isinstance(outcome, ToArchive):
+        return frame(ARCHIVE, number, encode({"end": outcome.end._asdict(), "event": event}) + outcome.document)
     if isinstance(outcome, Settled):
-        return frame(SETTLED, number, outcome.document)
-    change = {
-        "_id": outcome.id,
-        "attempts": outcome.attempts,
-        "fields": outcome.fields,
-        "unset": list(outcome.unset),
-        "snoozes": outcome.snoozes,
-        "attempted": None if outcome.attempted is None else list(outcome.attempted),
-        "signal": outcome.signal,
-    }
-    return frame(RESCHEDULE, number, encode(change))
+        return frame(SETTLED, number, encode({"event": event}))
+    attempted = None if outcome.attempted is None else outcome.attempted._asdict()
+    updates = [update._asdict() for update in outcome.updates]
+    return frame(RESCHEDULE, number, encode({"event": event, "attempted": attempted, "updates": updates}))
 
 
-def safe_answer(number: int, raw: bytes, outcome: Outcome, clock: Clock) -> bytes:
-    """The same, whatever is in it: an outcome that cannot be written must not end the process that tells it."""
-    try:
-        return answer(number, outcome)
-    except Exception as error:
-        told = f"its outcome cannot be written: {type(error).__name__}: {error}"
-        return frame(ARCHIVE, number, outcomes.unreadable(id_of(raw), raw, clock.now(), told))
-
-
-def tell(fd: int, number: int, progress: bytes) -> None:
-    """What the job of this number has said of itself."""
-    write_all(fd, frame(PROGRESS, number, progress))
-
-
-def outcome_of(kind: int, payload: bytes) -> Outcome:
-    if kind == ARCHIVE:
-        return payload
-    if kind == SETTLED:
-        return Settled(payload)
-    change = decode(payload)
-    unset = tuple(change["unset"])
-    attempted = None if change["attempted"] is None else Attempted(*change["attempted"])
-    signal = None if change["signal"] is None else (change["signal"][0], change["signal"][1])
-    return Rescheduled(change["_id"], change["attempts"], change["fields"], unset, change["snoozes"], attempted, signal)
+def outcome_of(kind: int, id: JobId, payload: bytes) -> Outcome:
+    """The outcome of this job, from the answer of a child."""
+    size = _DOCUMENT_SIZE.unpack_from(payload)[0]
+    header = decode(payload[:size])
+    event = None if header["event"] is None else JobEvent(**header["event"])
+    if kind == RESCHEDULE:
+        attempted = None if header["attempted"] is None else Attempted(**header["attempted"])
+        return Rescheduled(id, [Update(**update) for update in header["updates"]], attempted, event)
+    assert event is not None
+    return Settled(event) if kind == SETTLED else ToArchive(payload[size:], JobEnd(**header["end"]), event)
 
 
 def write_all(fd: int, data: bytes) -> None:
-    """A blocking write of everything; for the child, whose pipe is blocking.
-
-    If nobody reads the pipe, the supervisor is dead, and the child ends with it, without a word: there is no fault.
-    """
+    """Writes everything to the blocking pipe of a child. If the supervisor is dead, the child ends silently too."""
     view = memoryview(data)
     try:
         while view:
@@ -214,72 +189,60 @@ def write_all(fd: int, data: bytes) -> None:
         os._exit(1)
 
 
-# -- listeners that have failed --------------------------------------------------------------------------------------
+# -- the child's side ------------------------------------------------------------------------------------------------
 
 
-_SELDOM_FROM_A_CHILD, _SELDOM_IN_THE_LOG = 1.0, 60.0
-"""Seconds between two reports about the same kind of event."""
+_LISTENER_ERRORS_EVERY_SECONDS = 1.0
+"""Time between two reports about the same kind of event."""
 _LONGEST = 500
 
 
-class ListenerError(NamedTuple):
-    listener: str
-    event: str
-    error: str
-    times: int
+class SupervisorLink:
+    """In the child: the pipes for jobs and answers. Jobs may run in several threads."""
 
-
-class ListenerErrors:
-    """In the child, where nobody reads a log: listeners that have failed, for the worker, which has a log.
-
-    They travel with the answer of the next job that ends, and only now and then: a listener that fails once fails with
-    every job.
-    """
-
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, inbox: int, out: int, clock: FollowingClock) -> None:
+        self.inbox = inbox
+        self._out = out
         self._clock = clock
-        self._reports = RareReports(_SELDOM_FROM_A_CHILD)
-        self._lock = threading.Lock()
-        self._frames: list[bytes] = []
+        self._frames = Frames()
+        self._writing = threading.Lock()
+        self._reports = RareReports(_LISTENER_ERRORS_EVERY_SECONDS)
+        self._listener_errors: deque[Document] = deque()
 
-    def hear(self, event: Event) -> None:
-        """Of a listener that has failed."""
+    def receive(self) -> list[tuple[int, bytes]] | None:
+        """The next numbers and payloads of jobs; None when the supervisor has closed the pipe."""
+        data = os.read(self.inbox, READ_AT_ONCE)
+        return [(number, payload) for _, number, payload in self._frames.feed(data)] if data else None
+
+    def send(self, kind: int, number: int, payload: bytes) -> None:
+        with self._writing:
+            write_all(self._out, frame(kind, number, payload))
+
+    def answer(self, number: int, raw: bytes, outcome: Outcome) -> None:
+        """Sends the outcome of a job. An outcome that cannot be written must not end the child."""
+        try:
+            data = answer(number, outcome)
+        except Exception as error:
+            reason = f"its outcome cannot be written: {type(error).__name__}: {error}"
+            data = answer(number, outcomes.unreadable(id_of(raw), raw, self._clock.now(), reason))
+        with self._writing:
+            while self._listener_errors:
+                data = frame(LISTENER_ERROR, 0, encode(self._listener_errors.popleft())) + data
+            write_all(self._out, data)
+
+    def note_listener_error(self, event: Event) -> None:
+        """A listener has failed, and the log of the worker reports it. The report is sent with the next answer, because
+        a job may be interrupted here; and rarely, because a listener that fails once fails with every job."""
         about = str(event.fields["event"])
-        with self._lock:
-            times = self._reports.due(about, self._clock.monotonic())
-            if times:
-                listener, error = (cut(str(event.fields[name]), _LONGEST) for name in ("listener", "error"))
-                listener_error = ListenerError(listener, about, error, times)
-                self._frames.append(frame(LISTENER_ERROR, 0, encode(listener_error._asdict())))
-
-    def take(self) -> bytes:
-        """To be sent before an answer; most of the time there is nothing."""
-        if not self._frames:
-            return b""
-        with self._lock:
-            frames, self._frames = self._frames, []
-        return b"".join(frames)
-
-
-class ListenerErrorLog:
-    """In the worker: the failed listeners of all its children."""
-
-    def __init__(self) -> None:
-        self._reports = RareReports(_SELDOM_IN_THE_LOG)
-
-    def due(self, payload: bytes, now: float) -> ListenerError | None:
-        listener_error = ListenerError(**decode(payload))
-        times = self._reports.due(listener_error.event, now, listener_error.times)
-        return listener_error._replace(times=times) if times else None
-
-
-# -- cancelling, in a child ------------------------------------------------------------------------------------------
+        if times := self._reports.due(about, self._clock.monotonic()):
+            listener, error = (cut(str(event.fields[name]), _LONGEST) for name in ("listener", "error"))
+            self._listener_errors.append({"listener": listener, "event": about, "error": error, "times": times})
 
 
 class CancelListener:
-    """In the child: a thread that reads a second pipe, beside the one for jobs, and so reaches jobs that are running.
+    """In the child: a thread that reads the control pipe, and so reaches running jobs.
 
-    Through it come cancellations, and the time when that has changed while a job runs. A cancellation may come just
+    The pipe carries cancellations, and the time when it has changed while a job runs. A cancellation may come just
     before its job begins, or after it has ended: both do no harm.
     """
 
@@ -298,7 +261,7 @@ class CancelListener:
             return self._interruptible(number)
 
     def end(self, number: int) -> None:
-        """The job of this number is over."""
+        """The job of this number has ended."""
         self._claims.end(number)
         with self._lock:
             self._interruptibles.pop(number, None)

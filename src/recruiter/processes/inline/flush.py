@@ -1,8 +1,8 @@
-"""Flush: every waiting job, here and now, one after another; for the tests of applications.
+"""Flush: runs every waiting job in the calling process, one after another; for the tests of applications.
 
-It works by the same rules as everybody: it takes the lead, joins the roster, assigns each job to itself with its term,
-and settles under its own registration. It only plans differently: by time, and without waiting for it. For that it has
-to be alone, and it makes sure: it refuses if another process shows life, and jobs of dead workers are rescued first.
+It follows the same rules as every process: it takes the lead, joins the roster, assigns each job to itself with its
+term, and settles under its own registration. But it plans in the order of time, and does not wait until jobs are due.
+For that it has to be alone: it refuses if another process shows life, and jobs of dead workers are rescued first.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 from bson import ObjectId
 
@@ -18,10 +17,9 @@ from recruiter.domain.job import JobId, JobReport
 from recruiter.domain.state import Why
 from recruiter.errors import DocumentLocked, NotAlone, RecruiterError, StoreError, Superseded, UnknownTask
 from recruiter.events import Events
-from recruiter.processes.inline.runner import InlineApplication, InlineRunner, report
+from recruiter.processes.inline.runner import InlineApplication, ended_report
+from recruiter.processes.inline.worker import FLUSH, Inline, InlineWorker
 from recruiter.processes.loop import Loop, Stop
-from recruiter.processes.worker.core import CoreOptions, WorkerCore
-from recruiter.processes.worker.held_jobs import HeldJob
 from recruiter.processes.worker.registration import LAST_WRITES
 from recruiter.settings import Settings
 from recruiter.steps.adopt import adopt
@@ -33,7 +31,7 @@ from recruiter.store.collections.leases import Lease
 from recruiter.store.database import Store
 from recruiter.store.errors import text_of
 
-_BETWEEN_LOOKS = 0.1
+_CHECK_EVERY_SECONDS = 0.1
 
 
 class Flush:
@@ -43,22 +41,19 @@ class Flush:
         self._events = events
         self._application = application
         self._settings = settings
-        self._runner = InlineRunner(application, store.clock, events, frozenset())  # only we assign jobs to ourselves
-        core = CoreOptions(most_prefetched=0, listens=False, obeys_pauses=False)
-        self._core = WorkerCore(store, events, self._runner, settings, core)
+        self._inline = Inline(store, events, application, settings)
         self._leadership = Leadership(store, store.clock, settings.lease_time.total_seconds())
-        self._left: set[JobId] = set()
-        """Jobs that have had their turn and are still waiting."""
 
     def run(self, most: int, due_only: bool = False) -> list[JobReport]:
-        """Runs until nothing waits, or is due, that has not had its turn. Raises NotAlone before anything is run."""
+        """Runs until no job waits, or is due, that has not had its turn. Raises NotAlone before anything is run."""
         reports: list[JobReport] = []
+        had_their_turn: set[JobId] = set()
         self._store.prepare()
-        with self._runner.signals, self._leading(), self._on_the_roster():
-            while not self._runner.signals.asked:
+        with self._leading(), self._inline.caller((), FLUSH) as caller:
+            while not caller.signals.asked:
                 reports.extend(self._adopt())
                 self._release()
-                found = self._store.scheduled.first(self._left, self._clock.now() if due_only else None)
+                found = self._store.scheduled.first(had_their_turn, self._clock.now() if due_only else None)
                 if found is None:
                     if self._archive_cancelled():
                         continue  # steps of flows may have waited for these
@@ -68,17 +63,26 @@ class Flush:
                         f"{most} jobs have run and more are waiting: they may enqueue each other without end. "
                         "Give a larger `most` if there are so many"
                     )
-                reports.extend(self._turn(*found))
+                id, task = found
+                report = self._turn(caller, id, task)
+                if report is None or report.why is None:
+                    had_their_turn.add(id)  # it waits still, or again
+                if report is not None:
+                    reports.append(report)
         return reports
 
     # -- being alone ---------------------------------------------------------------------------------------------
 
     @contextmanager
     def _leading(self) -> Iterator[None]:
+        def keep_the_lead() -> float:
+            self._leadership.attend()
+            return self._leadership.interval
+
         stop = Stop()
         try:
             self._take_the_lead()
-            keeping = Loop("lead", self._keep_the_lead, stop, self._events).start()
+            keeping = Loop("lead", keep_the_lead, stop, self._events).start()
             try:
                 self._wait_for_the_dead()
                 yield
@@ -86,7 +90,11 @@ class Flush:
                 stop.ask()
                 keeping.join(timeout=LAST_WRITES)
         finally:
-            self._resign()
+            try:
+                self._leadership.resign()
+            except StoreError as error:
+                problem = f"the lease will run out by itself: {error}"
+                self._events.emit("store.unreachable", loop="flush", error=problem)
 
     def _take_the_lead(self) -> None:
         before: Lease | None = None
@@ -96,10 +104,10 @@ class Flush:
                 if before is not None and (lease.term, lease.beats) != (before.term, before.beats):
                     raise self._not_alone(f"a recruiter is running on {lease.host}, process {lease.pid}")
                 before = lease
-            time.sleep(_BETWEEN_LOOKS)  # it may have been killed; then its lease runs out
+            time.sleep(_CHECK_EVERY_SECONDS)  # it may have been killed; then its lease runs out
 
     def _wait_for_the_dead(self) -> None:
-        """Goes on when the roster is empty: workers that were killed are retired when they have been silent long."""
+        """Waits until the roster is empty: workers that were killed are retired when they have been silent for long."""
         rescue = Rescue(self._store, self._clock, self._settings.undeclared_dead_after, self._application.policies)
         beats: dict[str, int] | None = None
         while (roster := self._store.roster.read()) or roster.unreadable:
@@ -108,16 +116,12 @@ class Flush:
                     raise self._not_alone(f"worker {worker.id} is running")
             beats = {worker.id: worker.beats for worker in roster}
             rescue.retire_silent(roster, roster.unreadable)
-            time.sleep(_BETWEEN_LOOKS)
+            time.sleep(_CHECK_EVERY_SECONDS)
 
     def _not_alone(self, who: str) -> NotAlone:
         return NotAlone(
             f"{who}, and a flush needs to be alone on {self._store.target}: stop it, or use a database of your own"
         )
-
-    def _keep_the_lead(self) -> float:
-        self._leadership.attend()
-        return self._leadership.interval
 
     def _require_lead(self) -> None:
         if not self._leadership.leading:
@@ -125,26 +129,10 @@ class Flush:
                 "another recruiter took the lead in the middle of the flush; the jobs that have run are stored"
             )
 
-    def _resign(self) -> None:
-        try:
-            self._leadership.resign()
-        except StoreError as error:
-            self._events.emit("store.unreachable", loop="flush", error=f"the lease will run out by itself: {error}")
-
-    @contextmanager
-    def _on_the_roster(self) -> Iterator[None]:
-        try:
-            self._runner.open(self._core.held_jobs)
-            self._core.join()
-            self._core.start_heartbeat()
-            yield
-        finally:
-            self._core.close()
-
     # -- one job after another -----------------------------------------------------------------------------------
 
     def _adopt(self) -> list[JobReport]:
-        """Makes jobs of what other programs have inserted; reports what cannot be one, and is set aside."""
+        """Adopts documents that other programs have inserted; reports documents that cannot be jobs."""
         set_aside: list[JobReport] = []
         while True:
             self._require_lead()
@@ -160,7 +148,7 @@ class Flush:
         return bool(archive_cancelled(self._store, self._clock, self._leadership.term, self._leadership.holder))
 
     def _release(self) -> None:
-        """Looks at the steps of flows that may start, or will not."""
+        """Decides about the steps of flows that wait for others."""
         broken: set[ObjectId] = set()
         while self._store.flows.count_markers():
             self._require_lead()
@@ -174,28 +162,16 @@ class Flush:
             if not report.markers:
                 return
 
-    def _turn(self, id: JobId, task: str) -> list[JobReport]:
-        """Its report; nothing when it is gone, or was interrupted."""
+    def _turn(self, caller: InlineWorker, id: JobId, task: str) -> JobReport | None:
+        """Runs one job; None when it is gone, or was interrupted."""
         if self._application.registry.find(task) is None:
-            self._left.add(id)
-            return [JobReport(id, task, False, error=f"{UnknownTask.__name__}: no task {task!r} is registered here")]
+            return JobReport(id, task, False, error=f"{UnknownTask.__name__}: no task {task!r} is registered here")
         self._require_lead()
-        worker = self._core.held_jobs.worker
-        if not self._store.roster.assign({worker: [id]}, self._leadership.term):
+        if not self._store.roster.assign({caller.id: [id]}, self._leadership.term):
             self._leadership.verify()
             self._require_lead()
-            raise Superseded(f"worker {worker} was taken off the roster in the middle of the flush")
-        self._core.fetch_now(id)
-        job = self._runner.take(0.0)
-        told = self._perform(job) if job is not None else None
-        outcome = dict(self._core.settle_now()).get(id)
-        if not isinstance(outcome, bytes):
-            self._left.add(id)
-        elif job is None:  # an at-most-once job that was started before
-            told = replace(report(self._application.registry, b"", outcome), task=task)
-        return [told] if told is not None else []
-
-    def _perform(self, job: HeldJob) -> JobReport | None:
-        outcome, told = self._runner.perform(job)
-        self._core.held_jobs.ended([(job.id, outcome)])
-        return told
+            raise Superseded(f"worker {caller.id} was taken off the roster in the middle of the flush")
+        report = caller.run_assigned(id)
+        if report is None and (lost := self._store.archived.document(id)) is not None:
+            return ended_report(self._application.registry, task, lost)  # an at-most-once job that was started before
+        return report

@@ -1,14 +1,12 @@
-"""The inline runner runs jobs in the calling thread, one at a time; prefetched jobs wait beside it."""
+"""The inline runner runs jobs in the calling thread, one at a time."""
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import signal
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -25,19 +23,20 @@ from recruiter.events import Events
 from recruiter.interruption import Interruptible
 from recruiter.processes.loop import SAME_WISH
 from recruiter.processes.progress import ProgressSender
-from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs, crashed, interrupted
+from recruiter.processes.worker.held_job import HeldJob, interrupted
+from recruiter.processes.worker.held_jobs import HeldJobs
 from recruiter.registry import FunctionTask, Registry
 from recruiter.steps.execute import Executor
 from recruiter.store.codec import Document, decode
-from recruiter.store.outcomes import Outcome, Rescheduled, Settled
+from recruiter.store.outcomes import Outcome, Rescheduled
 from recruiter.store.payload import PLAIN, Payload, Sealed, owner_of
 
-_STALE = 1.0
-"""Seconds that jobs may wait behind one that runs; then they go back to the roster."""
+_STALE_SECONDS = 1.0
+"""Time that jobs may wait behind a running job; then they go back to the roster."""
 
 
 class InlineApplication(NamedTuple):
-    """What it takes to run jobs in the calling process."""
+    """The parts of an application that run jobs in the calling process."""
 
     registry: Registry
     policies: PolicyRegistry
@@ -61,13 +60,15 @@ class InlineRunner:
         self.tasks: frozenset[str] | None = tasks
         self.limits: Sequence[Limit] = application.registry.limits(tasks)
         self.signals = Signals(self.wake, patient=patient)
+        self.policies = application.policies
         self._application = application
         self._clock = clock
         self._events = events
-        self._sender: ProgressSender[HeldJob] = ProgressSender(self._note)
+        self._sender: ProgressSender[HeldJob] = ProgressSender(
+            lambda job, progress: self._held_jobs.add_progress(job, self._began, progress)
+        )
         self._had_free_slot = False
         self._lock = threading.Lock()
-        self._waiting: deque[HeldJob] = deque()
         self._running: HeldJob | None = None
         self._began = clock.now()
         self._began_at = 0.0
@@ -84,51 +85,26 @@ class InlineRunner:
 
     @property
     def has_free_slot(self) -> bool:
-        return self._running is None and not self._waiting and not self._held_jobs.arrived
+        return self._running is None and not self._held_jobs.waiting
 
     def running(self) -> list[tuple[HeldJob, datetime]]:
         with self._lock:
             return [(self._running, self._began)] if self._running is not None else []
 
     def cancel(self, flags: Mapping[JobId, Document]) -> None:
+        self._held_jobs.hand_back_untaken(flags)
         with self._lock:
-            self._accept()
-            waiting = [job for job in self._waiting if job.id in flags]
-            for job in waiting:
-                self._waiting.remove(job)
             # Both are read here: by the time it is interrupted, the next job may run, with an interruptible of its own.
             running, interruptible = self._running, self._interruptible
-        self._held_jobs.hand_back(job.id for job in waiting)
         if running is not None and running.id in flags:
             flag = flags[running.id]
             interruptible.interrupt(JobCancelled(flag.get("by"), flag.get("reason"), flag.get("at")))
-
-    def recall(self, ids: Collection[JobId]) -> None:
-        """These must not start any more: those that have not are let go."""
-        with self._lock:
-            self._accept()
-            back = [job for job in self._waiting if job.id in ids]
-            self._waiting = deque(job for job in self._waiting if job.id not in ids)
-        self._held_jobs.hand_back(job.id for job in back)
-
-    def crash(self, job: HeldJob, at: datetime, how: str) -> Outcome | None:
-        return crashed(
-            job, self._application.policies, self._held_jobs.worker, at, how, self._held_jobs.progress.fields_of(job.id)
-        )
 
     @property
     def slow(self) -> bool:
         """The job that runs takes so long that others should not wait behind it."""
         with self._lock:
-            return self._running is not None and self._clock.monotonic() - self._began_at > _STALE
-
-    def withdraw(self) -> list[HeldJob]:
-        """Takes away everything that has not been started."""
-        with self._lock:
-            self._accept()
-            waiting = list(self._waiting)
-            self._waiting.clear()
-            return waiting
+            return self._running is not None and self._clock.monotonic() - self._began_at > _STALE_SECONDS
 
     # -- the calling thread --------------------------------------------------------------------------------------
 
@@ -137,8 +113,6 @@ class InlineRunner:
         self.close()
         with self._lock:
             self._held_jobs = held_jobs
-            held_jobs.on_recall(self.recall)
-            self._waiting.clear()
         self._executor = self._application.executor(held_jobs.worker)
 
     def close(self) -> None:
@@ -149,78 +123,58 @@ class InlineRunner:
 
     def take(self, within: float) -> HeldJob | None:
         """The next job, to be performed now. Waits to be woken, at most so long; None does not mean that none comes."""
-        job = self._next()
-        if job is None:
+        jobs = self._held_jobs.take(1)
+        if not jobs:
             if not self._had_free_slot:
                 self._held_jobs.wake_ups.fetcher()
             self._had_free_slot = True
-            self._wait(within)
-            job = self._next()
-        self._had_free_slot = job is None
-        return job
+            with suppress(queue.Empty):
+                self._wake_ups.get(timeout=within)
+                while True:
+                    self._wake_ups.get_nowait()
+            jobs = self._held_jobs.take(1)
+        self._had_free_slot = not jobs
+        return jobs[0] if jobs else None
 
     def perform(self, job: HeldJob) -> tuple[Outcome | None, JobReport | None]:
-        """Runs it; what becomes of it, and the report. Without a report it was interrupted by a signal.
-
-        Interrupted jobs did not end by themselves: they are handed back and no attempt is counted. At-most-once ones
-        cannot be started again, and are lost.
-        """
+        """Runs the job; returns the outcome and the report. A job that was interrupted by a signal has no report."""
         assert self._executor is not None
-        self._begin(job)
+        with self._lock:
+            self._running, self._began, self._began_at = job, self._clock.now(), self._clock.monotonic()
+            self._interruptible = Interruptible()
         try:
             self.signals.in_job = True
             ended = self._executor.run(job.raw, self._interruptible, on_progress=partial(self._sender.call, job))
         except BaseException:  # a signal that found us just before or after the user's code
-            self.signals.in_job = False  # at once: another one must not find us here
+            self.signals.in_job = False  # first: another signal must not find us here
             if not self.signals.interrupted:
                 raise
             return self._interrupted(job), None
         finally:
             self.signals.in_job = False
-            self._end()
-        told = report(self._application.registry, job.raw, ended, self._application.payload)
-        if self.signals.interrupted and not told.done:
+            with self._lock:
+                self._running = None
+        report = self._report(job, ended)
+        if self.signals.interrupted and not report.done:
             return self._interrupted(job), None
-        if (told.error or "").startswith(KeyboardInterrupt.__name__):
+        if (report.error or "").startswith(KeyboardInterrupt.__name__):
             self.signals.note_interrupt()
-        return ended, told
+        return ended, report
 
-    def _note(self, job: HeldJob, progress: bytes) -> None:
-        self._held_jobs.add_progress(job, self._began, progress)
-
-    def _begin(self, job: HeldJob) -> None:
-        with self._lock:
-            self._running, self._began, self._began_at = job, self._clock.now(), self._clock.monotonic()
-            self._interruptible = Interruptible()
-
-    def _end(self) -> None:
-        with self._lock:
-            self._running = None
+    def _report(self, job: HeldJob, outcome: Outcome) -> JobReport:
+        task = job.task or ""
+        if not isinstance(outcome, Rescheduled):
+            return ended_report(self._application.registry, task, decode(outcome.document), self._application.payload)
+        next_at = outcome.fields.get("scheduled_at")
+        if next_at is not None:
+            next_at = next_at.replace(microsecond=next_at.microsecond // 1000 * 1000)  # as BSON stores it
+        return JobReport(job.id, task, False, error=_error(outcome.fields.get("last_execution")), next_at=next_at)
 
     def _interrupted(self, job: HeldJob) -> Outcome | None:
-        why = "the caller was interrupted"
-        worker = self._held_jobs.worker if self._held_jobs is not None else ""
+        why, worker = "the caller was interrupted", self._held_jobs.worker
         self._events.emit("job.interrupted", **job.facts(worker), why=why)
-        if job.at_most_once:
-            return self.crash(job, self._clock.now(), why)
         progress = self._held_jobs.progress.fields_of(job.id)
-        return interrupted(job, progress, self._began, self._clock.now(), worker, why)
-
-    def _next(self) -> HeldJob | None:
-        with self._lock:
-            self._accept()
-            return self._waiting.popleft() if self._waiting else None
-
-    def _wait(self, within: float) -> None:
-        with suppress(queue.Empty):
-            self._wake_ups.get(timeout=within)
-            while True:
-                self._wake_ups.get_nowait()
-
-    def _accept(self) -> None:
-        first, last = self._held_jobs.accept()
-        self._waiting.extendleft(reversed(first))
-        self._waiting.extend(last)
+        return interrupted(job, self.policies, worker, self._clock.now(), why, progress, self._began)
 
 
 _STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -282,29 +236,16 @@ def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def report(registry: Registry, raw: bytes, ended: Outcome, payload: Payload = PLAIN) -> JobReport:
-    """The report of the job in these bytes, which has been run and has come to this."""
-    job = _decoded(raw)
-    task = str(job.get("task", ""))
-    if isinstance(ended, Rescheduled):
-        error = _error(ended.fields.get("last_execution"))
-        return JobReport(ended.id, task, False, error=error, next_at=_as_stored(ended.fields.get("scheduled_at")))
-    archived = decode(ended.document if isinstance(ended, Settled) else ended)
-    if archived["done"]:
-        result = _result(registry, task, archived, payload)
-        return JobReport(archived["_id"], task, True, archived["why"], result)
-    error = _error(archived.get("last_execution")) or archived.get("reason")
-    return JobReport(archived["_id"], task, False, archived["why"], error=error)
-
-
-def _result(registry: Registry, task: str, archived: Document, payload: Payload) -> Any:
-    stored, owner = archived.get("result"), owner_of(archived)
-    definition = registry.find(task)
+def ended_report(registry: Registry, task: str, archived: Document, payload: Payload = PLAIN) -> JobReport:
+    """The report of a job that has ended."""
+    if not archived["done"]:
+        error = _error(archived.get("last_execution")) or archived.get("reason")
+        return JobReport(archived["_id"], task, False, archived["why"], error=error)
+    result, definition = archived.get("result"), registry.find(task)
     returns = definition.signature.returns if isinstance(definition, FunctionTask) else Any
-    try:
-        return decode_result(payload.open(Sealed.RESULT, owner, stored), returns)
-    except RecruiterError:
-        return stored  # the job is done all the same
+    with suppress(RecruiterError):  # otherwise it is reported as it is stored
+        result = decode_result(payload.open(Sealed.RESULT, owner_of(archived), result), returns)
+    return JobReport(archived["_id"], task, True, archived["why"], result)
 
 
 def _error(execution: Document | None) -> str | None:
@@ -312,14 +253,3 @@ def _error(execution: Document | None) -> str | None:
         return None
     message = execution.get("message")
     return f"{execution['class']}: {message}" if "class" in execution else message
-
-
-def _as_stored(moment: datetime | None) -> datetime | None:
-    """BSON cuts to milliseconds."""
-    return None if moment is None else moment.replace(microsecond=moment.microsecond // 1000 * 1000)
-
-
-def _decoded(raw: bytes) -> Document:
-    with contextlib.suppress(Exception):  # it could not be run either, and the archived record says so
-        return decode(raw)
-    return {}

@@ -1,12 +1,12 @@
 """The inline worker: the calling process is a worker for as long as the call lasts.
 
     heartbeat, fetch, settle, …    four threads, the same as in a worker
-    recruiter                      a fifth: it leads where nobody else does, and resigns at the end
+    recruiter                      a fifth: it leads if no other process does, and resigns at the end
     the calling thread             runs the jobs, one at a time
 
-It is on the roster like everybody else, so it is assigned jobs by the leader, its results are settled under its own
-registration, and if it dies or freezes its jobs go to others. What it cannot do is end a job: the user's code runs in
-its own thread. So when the registration is lost, the job that runs goes on to its end, and its result is dropped.
+It is on the roster like every worker, so it is assigned jobs by the leader, its results are settled under its own
+registration, and if it dies or freezes its jobs go to other workers. But it cannot end a job: the user's code runs in
+its own thread. So when the registration is lost, the running job continues to its end, and its result is dropped.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from datetime import timedelta
 
 from recruiter.async_face import StopEvent
 from recruiter.domain.job import JobId, JobReport
-from recruiter.domain.planning.prefetch import MOST_PREFETCHED
+from recruiter.domain.planning.prefetch import MAX_PREFETCHED_JOBS
 from recruiter.errors import StoreUnreachable, Superseded
 from recruiter.events import Events
 from recruiter.processes.inline.runner import InlineApplication, InlineRunner
 from recruiter.processes.loop import Stop
 from recruiter.processes.recruiter import RecruiterProcess
 from recruiter.processes.worker.core import CoreOptions, WorkerCore
-from recruiter.processes.worker.held_jobs import HeldJob
+from recruiter.processes.worker.held_job import HeldJob
 from recruiter.processes.worker.registration import LAST_WRITES
 from recruiter.settings import Settings
 from recruiter.store.database import Store
@@ -35,12 +35,12 @@ from recruiter.views.find import anything_to_do
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
 _CLOCKS_DISAGREE = timedelta(milliseconds=100)
-"""What is due in the next moment may be due already by the clock of its producer, or of the leader."""
+"""A job that is due within this time may be due already by the clock of its producer, or of the leader."""
 
 
 @dataclass(frozen=True)
 class InlineMode:
-    """How the three ways of calling differ."""
+    """How the ways of calling differ."""
 
     prefetch: bool = True
     """Take more than one job at a time, where they are quick."""
@@ -48,6 +48,8 @@ class InlineMode:
     """Wait for jobs that are not there yet: listen to change waiters, and finish the running job when asked to stop."""
     rejoins: bool = True
     """Go on under a new id when the registration is lost."""
+    leads: bool = True
+    """Bring a recruiter, which leads where nobody else does. Otherwise the caller assigns each job, due or not."""
 
 
 class InlineWorker:
@@ -70,7 +72,8 @@ class InlineWorker:
         self._mode = mode
         self._runner = InlineRunner(application, store.clock, events, tasks, patient=mode.stays)
         self.signals = self._runner.signals
-        core = CoreOptions(MOST_PREFETCHED if mode.prefetch else 0, listens=mode.stays)
+        most = MAX_PREFETCHED_JOBS if mode.prefetch else 0
+        core = CoreOptions(most, listens=mode.stays, at_any_time=not mode.leads)
         self._core = WorkerCore(
             store, events, self._runner, settings, core, on_settled=self._on_settled, on_busy=self._give_back_stale
         )
@@ -79,38 +82,40 @@ class InlineWorker:
         self._recruiter: RecruiterProcess | None = None
         self._recruiter_thread: threading.Thread | None = None
 
+    @property
+    def id(self) -> str:
+        return self._core.held_jobs.worker
+
     # -- coming and going ----------------------------------------------------------------------------------------
 
     def open(self) -> None:
         """Joins the roster. Raises StoreError when that cannot be done."""
         self._runner.open(self._core.held_jobs)
-        # First: if it takes the lead, what it writes also hurries the linearizable read that joining waits for.
-        self._recruiter = self._bring_recruiter()
-        self._recruiter_thread = threading.Thread(target=self._recruiter.run, name="recruiter", daemon=True)
-        self._recruiter_thread.start()
+        # First: if it takes the lead, its writes also hurry the linearizable read that joining waits for.
+        if self._mode.leads:
+            self._recruiter = RecruiterProcess(
+                self._store,
+                self._events,
+                self._recruiter_stop,
+                self._settings,
+                policies=self._application.policies,
+                schedules=self._application.schedules,
+                listen=self._mode.stays,
+            )
+            self._recruiter_thread = threading.Thread(target=self._recruiter.run, name="recruiter", daemon=True)
+            self._recruiter_thread.start()
         self._core.join()
-        self._recruiter.wake()  # its first round may have been before we were ready
+        self._wake_recruiter()  # its first round may have been before we were ready
         self._core.start()
 
-    def _bring_recruiter(self) -> RecruiterProcess:
-        return RecruiterProcess(
-            self._store,
-            self._events,
-            self._recruiter_stop,
-            self._settings,
-            policies=self._application.policies,
-            schedules=self._application.schedules,
-            listen=self._mode.stays,
-        )
-
     def close(self) -> None:
-        """Hands back what was not started, writes what was, and leaves the roster, whatever has happened."""
+        """Hands back the jobs that were not started, writes the results, and leaves the roster in any case."""
         try:
             self._recruiter_stop.ask()
             self._core.drain()
             if self._recruiter_thread is not None:
                 self._recruiter_thread.join(timeout=LAST_WRITES)
-            self._give_back_waiting()
+            self._core.held_jobs.hand_back_untaken()
             self._core.wait_until_settled(LAST_WRITES)
         finally:
             self._core.close()
@@ -122,13 +127,12 @@ class InlineWorker:
         if self._registration.lost:
             self._begin_again()
         if self._registration.silent_too_long:
-            time.sleep(min(within, _LONGEST_PAUSE))  # by now others may have been given what waits here
+            time.sleep(min(within, _LONGEST_PAUSE))  # by now the jobs that wait here may run elsewhere
             return None
         return self._runner.take(within)
 
     def next_job(self, wait: float, stop: StopEvent | None = None) -> HeldJob | None:
-        """A job to run now; None when there is none for us, when nobody has given it to us within this time, or when
-        asked to stop."""
+        """A job to run now; None when there is none, when none was assigned within this time, or when asked to stop."""
         deadline = self._clock.monotonic() + wait
         pause = _FIRST_PAUSE
         while not self.signals.asked and not (stop is not None and stop.is_set()):
@@ -137,10 +141,29 @@ class InlineWorker:
                 return job
             if self._clock.monotonic() >= deadline or not self._anything_to_do():
                 return None
-            assert self._recruiter is not None
-            self._recruiter.wake()  # it may follow somebody who has just resigned, or died
+            self._wake_recruiter()  # another leader may have just resigned, or died
             pause = min(2 * pause, _LONGEST_PAUSE)
         return None
+
+    def run_assigned(self, id: JobId) -> JobReport | None:
+        """Runs a job that the caller has assigned to this worker, and settles it; None when it did not run to its end.
+        Raises Superseded when the registration is lost."""
+        held_jobs, report = self._core.held_jobs, None
+        deadline = self._clock.monotonic() + self._store.patience + LAST_WRITES
+        while held_jobs.state(id) is None:
+            holding = self._store.roster.holding(self.id)
+            if holding is None:
+                raise Superseded(f"worker {self.id} was taken off the roster")
+            if not held_jobs.hear(holding):
+                time.sleep(_FIRST_PAUSE)  # a majority of the nodes does not know of the assignment yet
+        while held_jobs.state(id) is not None:
+            job = self.take(_LONGEST_PAUSE)
+            if job is not None:
+                report = self.perform(job)
+                self.conclude()
+            elif self._clock.monotonic() > deadline:
+                raise StoreUnreachable(f"MongoDB does not answer; job {id!r} waits for another worker")
+        return report
 
     def perform(self, job: HeldJob) -> JobReport | None:
         """Runs the job; the report counts once `conclude` has made sure of it. None when it was interrupted."""
@@ -156,7 +179,7 @@ class InlineWorker:
         self._registration.draining = True
 
     def conclude(self) -> list[JobReport]:
-        """The reports of everything that has been run and written. Raises when something could not be written."""
+        """The reports of all jobs that have run and were written. Raises StoreUnreachable when one was not written."""
         settled = self._core.wait_until_settled(self._store.patience + LAST_WRITES)
         if not settled and self._registration.lost:
             self._drop_superseded()
@@ -168,62 +191,54 @@ class InlineWorker:
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _anything_to_do(self) -> bool:
-        """Asked while nothing runs here. What is being settled may be due again as soon as it is."""
+        """Asked while nothing runs here. A job that is being settled may be due again right after that."""
         held_jobs = self._registration.held_jobs
         soon = self._clock.now() + _CLOCKS_DISAGREE
         return not held_jobs.all_settled or anything_to_do(self._store, held_jobs.worker, self._tasks, soon)
 
     def _begin_again(self) -> None:
-        """The registration is gone: what was prefetched is not ours any more, and what was run does not count."""
-        waiting = self._runner.withdraw()
+        """The registration is lost: prefetched jobs are no longer ours, and unwritten results do not count."""
+        waiting = self._core.held_jobs.hand_back_untaken()
         self._drop_superseded()
-        self._core.begin_again(running=0, waiting=len(waiting))
+        self._core.begin_again(running=0, waiting=waiting)
 
     def _drop_superseded(self) -> None:
         deadline = self._clock.monotonic() + LAST_WRITES
         while self._core.held_jobs.settling and self._clock.monotonic() < deadline:
-            time.sleep(0.01)  # what is being written at this moment will be refused, or was in time
+            time.sleep(0.01)  # the batch that is being written will be refused, or was in time
         dropped = self._core.drop_results()
         for id in dropped:
-            self._forget_report(id)
+            # The last report of this job: an earlier one was settled before the job came again.
+            places = [place for place, report in enumerate(self.reports) if report.id == id]
+            del self.reports[places[-1] : places[-1] + 1]
         if not self._mode.rejoins:
-            ran = (
-                f"; job {dropped[0]!r} ran here to its end, its result was dropped, and it runs again"
-                if dropped
-                else ""
-            )
-            raise Superseded(f"this process was silent for too long and was taken off the roster{ran}")
-
-    def _forget_report(self, id: JobId) -> None:
-        """Of an attempt that did not count. The last one: an earlier one was settled before the job came again."""
-        for place in range(len(self.reports) - 1, -1, -1):
-            if self.reports[place].id == id:
-                del self.reports[place]
-                return
+            ran = f"; job {dropped[0]!r} ran here to its end, its result was dropped, and it runs again"
+            why = "this process was silent for too long and was taken off the roster"
+            raise Superseded(why + ran if dropped else why)
 
     def _on_settled(self) -> None:
-        """There is room for more: the leader may assign, and the calling thread may go on."""
-        if self._recruiter is not None:
-            self._recruiter.wake()
+        """There is room for more jobs: the leader may assign, and the calling thread may continue."""
+        self._wake_recruiter()
         self._runner.wake()
 
+    def _wake_recruiter(self) -> None:
+        if self._recruiter is not None:
+            self._recruiter.wake()
+
     def _give_back_stale(self) -> None:
-        """So that nothing waits behind a slow job while somebody else is free. Called by the fetch thread."""
+        """So that no job waits behind a slow one while another worker is free. Called by the fetch thread."""
         if self._runner.slow:
-            self._give_back_waiting()
-
-    def _give_back_waiting(self) -> None:
-        held_jobs = self._core.held_jobs
-        held_jobs.hand_back([*(job.id for job in self._runner.withdraw()), *held_jobs.not_begun()])
+            self._core.held_jobs.hand_back_untaken()
 
 
-_BETWEEN_LOOKS = 0.1
-"""Seconds between two looks at the caller's stop event."""
+_STOP_CHECKED_EVERY_SECONDS = 0.1
+"""Time between two checks of the caller's stop event."""
 _SLACK = 1.0
 
 ONE = InlineMode(prefetch=False, rejoins=False)
 ALL = InlineMode()
 WATCH = InlineMode(stays=True)
+FLUSH = InlineMode(prefetch=False, rejoins=False, leads=False)
 
 
 class Inline:
@@ -240,7 +255,7 @@ class Inline:
 
     def run(self, tasks: Iterable[str], wait: float | None = None, stop: StopEvent | None = None) -> JobReport | None:
         """Runs one due job; None when there is none to be had, or when asked to stop before there was one."""
-        with self._caller(tasks, ONE) as caller:
+        with self.caller(tasks, ONE) as caller:
             job = caller.next_job(self.patience if wait is None else wait, stop)
             if job is None:
                 return None
@@ -251,21 +266,21 @@ class Inline:
 
     def run_all(self, tasks: Iterable[str], stop: StopEvent | None = None) -> list[JobReport]:
         """Runs due jobs until none is left, or until asked to stop."""
-        with self._caller(tasks, ALL) as caller:
+        with self.caller(tasks, ALL) as caller:
             while (job := caller.next_job(self.patience, stop)) is not None:
                 caller.perform(job)
             return caller.conclude()
 
     def watch(self, tasks: Iterable[str], stop: StopEvent | None = None) -> None:
         """Runs jobs as they come, until asked to stop."""
-        with self._caller(tasks, WATCH) as caller:
+        with self.caller(tasks, WATCH) as caller:
             while not caller.signals.asked and not (stop is not None and stop.is_set()):
-                job = caller.take(_BETWEEN_LOOKS)
+                job = caller.take(_STOP_CHECKED_EVERY_SECONDS)
                 if job is not None:
                     caller.perform(job)
 
     @contextmanager
-    def _caller(self, tasks: Iterable[str], mode: InlineMode) -> Iterator[InlineWorker]:
+    def caller(self, tasks: Iterable[str], mode: InlineMode) -> Iterator[InlineWorker]:
         caller = InlineWorker(self._store, self._events, self._application, self._settings, frozenset(tasks), mode)
         with caller.signals:
             try:

@@ -1,4 +1,4 @@
-"""One child process as its supervisor sees it: what was sent to it, what it runs, what it answered."""
+"""One child process as its supervisor sees it: the jobs that it was sent, the jobs that it runs, and its answers."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ import psutil
 from recruiter.domain.job import JobId
 from recruiter.processes.child import pipe
 from recruiter.processes.child.claims import Claims, Numbers
-from recruiter.processes.worker.held_jobs import HeldJob
+from recruiter.processes.worker.held_job import HeldJob
 from recruiter.programs import signal_name
 from recruiter.store.codec import Document, encode
 
-_HORIZON = 0.03
-"""Seconds of work that a child may have in its pipe: enough not to starve, little enough to be taken back."""
-_MOST_AT_ONCE = 500
-STUCK = 0.1
-"""Seconds without an answer after which what a child has not started is taken back."""
+_PIPE_SECONDS = 0.03
+"""Work that a child may have in its pipe: enough not to starve, little enough to be taken back."""
+_MAX_JOBS_IN_PIPE = 500
+STUCK_AFTER_SECONDS = 0.1
+"""Time without an answer after which the jobs that a child has not started are taken back."""
 _CLAIMED_WITHIN_SECONDS = 0.5
 """A child with a free place that takes longer to start a job is deaf: it stands still, or a job blocks its loop."""
-_CLOCKS_AGREE = 0.05
-"""Seconds by which a child's clock may differ from its supervisor's while it runs something."""
+_CLOCK_TOLERANCE_SECONDS = 0.05
+"""Difference between the clocks of a child and its supervisor that is tolerated while the child runs a job."""
 
 
 class Process(Protocol):
-    """What the supervisor needs of a child's process."""
+    """The part of a child's process that the supervisor uses."""
 
     @property
     def pid(self) -> int | None: ...
@@ -45,24 +45,19 @@ class Process(Protocol):
     def join(self, timeout: float | None = None) -> None: ...
 
 
-class Run(NamedTuple):
-    """A job that a child has started, and since when it runs on the clock that never jumps."""
+class RunningJob(NamedTuple):
+    """A job that a child has started, and the moment of its start on the monotonic clock."""
 
     job: HeldJob
     since: float
 
 
-class Said(NamedTuple):
-    """What a job has said of itself, and since when it runs on the clock that never jumps."""
+class Message(NamedTuple):
+    """A frame of a child."""
 
-    job: HeldJob
-    since: float
-    payload: bytes
-
-
-class Answer(NamedTuple):
-    job: HeldJob
     kind: int
+    run: RunningJob | None
+    """The job that it is about."""
     payload: bytes
 
 
@@ -86,34 +81,30 @@ class ChildHandle:
         self.successor_of: ChildHandle | None = None
         """The child that this one replaces, as long as that one has jobs to finish."""
         self.pid = process.pid or 0
-        """Of the process that runs the jobs; until it has said so, of the guard around it."""
+        """The process that runs the jobs; until its first message, the guard around it."""
         self.tasks: frozenset[str] | None = None
         self.flushes = False
-        """It has instruments, which may have something to send before it ends."""
+        """It has instruments, which may have data to send before it ends."""
         self.recycling = False
         self.recycled_at = now
         self.drained = True
-        """Nothing more was there when it was last listened to."""
+        """Its pipe was empty when it was last read."""
         self.silent = False
-        """It closed its pipe: it is about to end, or a job of its closed what was not its own."""
+        """It closed its pipe: it is about to end, or a job has closed files that are not its own."""
         self.silent_at = now
         self.answered_at = now
         self._deaf_since: float | None = None
-        """Since when it has not started what it was sent; it is sent nothing more until it tries to start something."""
+        """Since when it has left the jobs that it was sent; it gets no more until it tries to start one."""
         self._tries_when_deaf = 0
         self._sent_at = now
-        self.said: list[Said] = []
-        """By running jobs, and not yet listened to."""
-        self.listener_errors: list[bytes] = []
-        """About listeners that failed, and not yet listened to."""
         self.cancelling: dict[int, tuple[Document, float]] = {}
-        """Numbers of jobs that it has been asked to cancel, by whom, and when."""
+        """By number, the jobs that it was asked to cancel: the flag, and when."""
         self._places = places
         self._numbers = Numbers()
         self._frames = pipe.Frames()
         self._jobs, self._words = pipe.Outgoing(to_child), pipe.Outgoing(control)
         self._sent: dict[int, HeldJob] = {}
-        self._pace = _HORIZON
+        self._seconds_a_job = _PIPE_SECONDS
         self._lead = 0.0
 
     # -- facts ---------------------------------------------------------------------------------------------------
@@ -124,7 +115,7 @@ class ChildHandle:
 
     @property
     def blocked_ends(self) -> list[int]:
-        """Of the pipes that did not take all that there is to send."""
+        """The ends of pipes that did not take all frames."""
         return [end for end, unsent in ((self.write_end, self._jobs), (self.control_end, self._words)) if unsent]
 
     @property
@@ -134,12 +125,16 @@ class ChildHandle:
 
     @property
     def places(self) -> int:
-        """How many jobs may run in it at once: those of the child it replaces run in its places until they end."""
-        return self._places - self._taken_by_predecessors()
+        """How many jobs may run in it at once: jobs of the children that it replaces keep their places until they
+        end."""
+        places, before = self._places, self.successor_of
+        while before is not None:
+            places, before = places - before.load, before.successor_of
+        return places
 
     @property
-    def has_a_free_place(self) -> bool:
-        return self.ready and self.load < self.places and not self.is_deaf
+    def free_places(self) -> int:
+        return max(0, self.places - self.load) if self.ready and not self.is_deaf else 0
 
     @property
     def has_some_waiting(self) -> bool:
@@ -147,20 +142,21 @@ class ChildHandle:
         return self.load > self._places
 
     def room(self, now: float) -> int:
-        """How many more it can use now, judged by how fast it has been. While its jobs are slow, or some of its places
-        are taken, only those that can start at once."""
+        """How many more jobs it can use now: one for each place, and by its pace some to start next. While its jobs are
+        slow, or some of its places are taken, only jobs that can start immediately."""
         if not self.ready or self.is_deaf:
             return 0
-        places = self.places
-        soon = 0 if self.is_stuck(now) or places < self._places else min(_MOST_AT_ONCE, int(_HORIZON / self._pace))
-        return max(0, min(max(places, soon) - self.load, len(self._numbers)))
+        places, next_jobs = self.places, 0
+        if not self.is_stuck(now) and places == self._places:
+            next_jobs = max(0, min(_MAX_JOBS_IN_PIPE, int(_PIPE_SECONDS / self._seconds_a_job)) - 1)
+        return max(0, min(places + next_jobs - self.load, len(self._numbers)))
 
     def is_stuck(self, now: float) -> bool:
-        return self.load > 0 and now - self.answered_at > STUCK
+        return self.load > 0 and now - self.answered_at > STUCK_AFTER_SECONDS
 
     @property
     def is_deaf(self) -> bool:
-        """Whether it left what it was sent, and has not tried to start anything since."""
+        """Whether it left a job that it was sent, and has not tried to start one since."""
         return self._deaf_since is not None and self.claims.tries() == self._tries_when_deaf
 
     def deaf_for(self, now: float) -> float:
@@ -178,68 +174,65 @@ class ChildHandle:
             self._deaf_since, self._tries_when_deaf = now, self.claims.tries()
         return True
 
-    def running(self) -> list[Run]:
-        """What it runs."""
-        sent = list(self._sent.items())
-        return [Run(job, self.claims.claimed_at(number)) for number, job in sent if self.claims.running(number)]
-
-    def deadlines(self) -> list[tuple[float, int]]:
-        """When jobs of its must be over, and their numbers."""
-        moments = ((self.claims.deadline_of(number), number) for number in list(self._sent))
-        return [(moment, number) for moment, number in moments if moment is not None]
+    def running(self) -> list[RunningJob]:
+        return [self._run(number) for number in self.numbers_running()]
 
     def numbers_running(self) -> list[int]:
         return [number for number in list(self._sent) if self.claims.running(number)]
 
-    def started(self) -> dict[int, Run]:
-        """By number, what it has started and not answered for; after its death, those that it is to blame for."""
-        claimed = ((number, job) for number, job in self._sent.items() if self.claims.claimed(number))
-        return {number: Run(job, self.claims.claimed_at(number)) for number, job in claimed}
+    def deadlines(self) -> list[tuple[float, int]]:
+        """When its jobs must be over, and their numbers."""
+        moments = ((self.claims.deadline_of(number), number) for number in list(self._sent))
+        return [(moment, number) for moment, number in moments if moment is not None]
+
+    def started(self) -> dict[int, RunningJob]:
+        """By number, the jobs that it has started and not answered for; after its death, they are to blame."""
+        return {number: self._run(number) for number in self._sent if self.claims.claimed(number)}
 
     def unstarted(self) -> list[HeldJob]:
-        """What it was sent and, after its death, will never start."""
+        """The jobs that it was sent and, after its death, will never start."""
         return [job for number, job in self._sent.items() if not self.claims.claimed(number)]
 
     def memory_asked(self, number: int) -> int | None:
-        """How much memory the job of this number may use, if it says so and has the child to itself."""
+        """The memory that the job of this number asked for, if it has the child to itself."""
         return self._sent[number].memory if self._places == 1 else None
 
     def memory(self) -> int:
-        return _memory(psutil.Process, self.pid)
+        with contextlib.suppress(psutil.Error):
+            return int(psutil.Process(self.pid).memory_info().rss)
+        return 0
 
     def memory_of_all(self) -> int:
-        """With everything that its jobs have started."""
-        try:
-            family = psutil.Process(self.process.pid).children(recursive=True)  # of the guard: the child, and orphans
-        except psutil.Error:
-            family = []
-        return sum(_memory(lambda each=each: each) for each in family)
+        """With all processes that its jobs have started."""
+        total = 0
+        with contextlib.suppress(psutil.Error):
+            # The descendants of the guard: the child, and orphans.
+            for process in psutil.Process(self.process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    total += int(process.memory_info().rss)
+        return total
 
-    def _taken_by_predecessors(self) -> int:
-        before = self.successor_of
-        if before is None:
-            return 0
-        return before.load + before._taken_by_predecessors()
+    def _run(self, number: int) -> RunningJob:
+        return RunningJob(self._sent[number], self.claims.claimed_at(number))
 
-    # -- talking -------------------------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------------------------
 
     def send(self, jobs: Iterable[HeldJob], time: pipe.Time) -> None:
-        """Gives it jobs to run, and says what time it is."""
+        """Gives it jobs to run, and the time."""
         if not self._sent:
             self.answered_at = time.at
         self._sent_at = time.at
         self._lead = time.lead
-        take, claim, add = self._numbers.take, self.claims.open, self._jobs.add  # looked up once for hundreds of jobs
         for job in jobs:
-            number = take()
-            claim(number)
+            number = self._numbers.take()
+            self.claims.open(number)
             self._sent[number] = job
-            add(number, pipe.job_frame(number, time, job.raw))
+            self._jobs.add(number, pipe.job_frame(number, time, job.raw))
         self._jobs.flush()
 
     def tell_time(self, time: pipe.Time) -> None:
-        """While it runs something, it must hear when the time has changed."""
-        if self._sent and abs(time.lead - self._lead) > _CLOCKS_AGREE:
+        """A child that runs a job must follow when the time has changed."""
+        if self._sent and abs(time.lead - self._lead) > _CLOCK_TOLERANCE_SECONDS:
             self._lead = time.lead
             self._words.add(0, pipe.clock_frame(time))
             self._words.flush()
@@ -249,8 +242,8 @@ class ChildHandle:
         self._jobs.flush()
         self._words.flush()
 
-    def receive(self, now: float) -> list[Answer]:
-        """What it has answered since the last time. HELLO and BROKEN come as answers too, with no job."""
+    def receive(self, now: float) -> list[Message]:
+        """The messages that have come since the last time. A job that has ended is no longer with the child."""
         try:
             data = os.read(self.read_end, pipe.READ_AT_ONCE)
         except BlockingIOError:
@@ -258,34 +251,20 @@ class ChildHandle:
             return []
         self.silent = self.drained = not data
         self.silent_at = now
-        answers, ended = list[Answer](), list[int]()
+        messages, ended = list[Message](), 0
         for kind, number, payload in self._frames.feed(data):
-            if kind == pipe.PROGRESS:
-                self._note(number, payload)
-            elif kind == pipe.LISTENER_ERROR:
-                self.listener_errors.append(payload)
-            elif kind < pipe.ARCHIVE:
-                answers.append(Answer(_NOBODY, kind, payload))
+            if kind in pipe.ABOUT_NO_JOB:
+                messages.append(Message(kind, None, payload))
             elif number in self._sent:
-                ended.append(number)
-                answers.append(Answer(self._take(number), kind, payload))
+                messages.append(Message(kind, self._run(number), payload))
+                if kind != pipe.PROGRESS:
+                    ended += 1
+                    self._take(number)
         if ended and self.tasks is not None:
-            self._pace = 0.7 * self._pace + 0.3 * self._seconds_a_job(ended, now)
+            seconds = max(1e-6, (now - self.answered_at) / ended)
+            self._seconds_a_job = 0.7 * self._seconds_a_job + 0.3 * seconds
             self.answered_at = now
-        return answers
-
-    def _seconds_a_job(self, ended: list[int], now: float) -> float:
-        """Of the jobs of these numbers. By the child's own account if it runs them one after the other: it may have
-        waited for more between two looks at its answers."""
-        if len(ended) == 1 or self._places > 1:
-            return max(1e-6, (now - self.answered_at) / len(ended))
-        first, last = self.claims.claimed_at(ended[0]), self.claims.claimed_at(ended[-1])
-        return max(1e-6, (last - first) / (len(ended) - 1))
-
-    def _note(self, number: int, payload: bytes) -> None:
-        """No answer: a job that says how far it is may hold up others all the same."""
-        if number in self._sent:
-            self.said.append(Said(self._sent[number], self.claims.claimed_at(number), payload))
+        return messages
 
     def cancel(self, id: JobId, flag: Document, now: float) -> HeldJob | None:
         """Asks it to cancel a job that it runs; None when it runs no such job, or was asked before."""
@@ -298,23 +277,24 @@ class ChildHandle:
         return None
 
     def withdraw(self) -> list[HeldJob]:
-        """Takes back all that it has not started, in order."""
-        self._pace = _HORIZON
+        """Takes back all jobs that it has not started, in order."""
+        self._seconds_a_job = _PIPE_SECONDS
         return self._withdraw(list(self._sent))
 
     def withdraw_these(self, ids: Collection[JobId]) -> list[HeldJob]:
-        """Takes back those of these that it has not started. It cannot claim any more what is on its way to it."""
+        """Takes back those of these jobs that it has not started."""
         return self._withdraw(self._numbers_of(ids))
 
     def may_start(self, ids: Collection[JobId]) -> bool:
-        """Whether it has some of these, and has not started them: it could not be asked for them."""
+        """Whether it has some of these, and has not started them: they could not be withdrawn."""
         return any(not self.claims.claimed(number) for number in self._numbers_of(ids))
 
     def _numbers_of(self, ids: Collection[JobId]) -> list[int]:
         return [number for number, job in self._sent.items() if job.id in ids]
 
     def _withdraw(self, numbers: list[int]) -> list[HeldJob]:
-        """What is still on our side of the pipe is always taken; what it has been sent, if it lets itself be asked."""
+        """Frames that are still on our side of the pipe are always taken back; others while the child is not just
+        claiming one. It cannot claim a withdrawn job that is on its way to it."""
         if not numbers:
             return []
         unsent = self._jobs.take_back(set(numbers))
@@ -322,7 +302,7 @@ class ChildHandle:
         return [self._take(number) for number in numbers if number in withdrawn]
 
     def recycle(self, now: float) -> None:
-        """Lets it finish what it runs, and end."""
+        """Lets it finish its running jobs, and end."""
         self.recycling = True
         self.recycled_at = now
         self._jobs.clear()
@@ -337,25 +317,19 @@ class ChildHandle:
     # -- the end -------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """Ends the child and its process group; its guard ends whatever else the jobs started, and itself."""
+        """Ends the child and its process group. Its guard ends the other processes of its jobs, and itself."""
         self._kill_group()
-        if self.pid:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(self.pid, signal.SIGKILL)
+        _send_kill(os.kill, self.pid)
 
     def kill_guard(self) -> None:
-        """For a guard that stands still: the supervisor sees to what the jobs have started."""
-        if self.process.pid:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(self.process.pid, signal.SIGKILL)
+        """Ends a guard that stands still: then the supervisor ends the processes that the jobs have started."""
+        _send_kill(os.kill, self.process.pid)
 
     def _kill_group(self) -> None:
-        if self.pid:  # 0 would be our own group
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
+        _send_kill(os.killpg, self.pid)
 
     def close(self) -> None:
-        """After its death, when what it leaves behind has been seen to."""
+        """After its death, when its jobs have their outcomes."""
         self._sent.clear()
         self._jobs.clear()
         self._words.clear()
@@ -375,14 +349,10 @@ class ChildHandle:
         return f"the process running it exited with code {code}"
 
 
-_NOBODY = HeldJob("", b"")
-
-
-def _memory(process: Callable[..., psutil.Process], *args: int) -> int:
-    try:
-        return int(process(*args).memory_info().rss)
-    except psutil.Error:
-        return 0
+def _send_kill(kill: Callable[[int, int], None], pid: int | None) -> None:
+    if pid:  # 0 would be our own group
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)
 
 
 # -- the pipes of all children ---------------------------------------------------------------------------------------
@@ -392,18 +362,18 @@ OnChild = Callable[[ChildHandle], None]
 
 
 class ChildPipes:
-    """The pipes between the dispatcher and its children: which have something to read, or take more again.
+    """The pipes between the dispatcher and its children.
 
-    The dispatcher waits here for all of them at once: an answer, the death of a child, room in a pipe that was full, or
+    The dispatcher waits here for all of them at once: a message, the death of a child, room in a pipe that was full, or
     a wake-up. One thread owns it; others may call `wake`.
     """
 
-    def __init__(self, on_answer: OnChild, on_death: OnChild) -> None:
-        self._on_answer = on_answer
+    def __init__(self, on_message: OnChild, on_death: OnChild) -> None:
+        self._on_message = on_message
         self._on_death = on_death
         self._selector = selectors.DefaultSelector()
         self._full: dict[int, ChildHandle] = {}
-        """Ends of pipes that did not take all there is to send."""
+        """Ends of pipes that did not take all frames."""
         self._closed = False
         self._wake_read, self._wake_write = os.pipe()
         for end in (self._wake_read, self._wake_write):
@@ -415,8 +385,13 @@ class ChildPipes:
             if not self._closed:
                 os.write(self._wake_write, b"!")
 
-    def wait(self, seconds: float) -> list[Callable[[], None]]:
+    def wait(self, children: Iterable[ChildHandle], seconds: float) -> list[Callable[[], None]]:
         """Waits until something happens, at most so long; returns what to call for it."""
+        full = {end: child for child in children for end in child.blocked_ends}
+        self._stop_watching([end for end in self._full if end not in full])
+        for end in full.keys() - self._full.keys():
+            self._full[end] = full[end]
+            self._selector.register(end, selectors.EVENT_WRITE, full[end].flush)
         return [key.data for key, _ in self._selector.select(seconds)]
 
     def close(self) -> None:
@@ -429,16 +404,8 @@ class ChildPipes:
     # -- one child -----------------------------------------------------------------------------------------------
 
     def add(self, child: ChildHandle) -> None:
-        self._selector.register(child.read_end, selectors.EVENT_READ, partial(self._on_answer, child))
+        self._selector.register(child.read_end, selectors.EVENT_READ, partial(self._on_message, child))
         self._selector.register(child.process.sentinel, selectors.EVENT_READ, partial(self._on_death, child))
-
-    def watch_full(self, child: ChildHandle) -> None:
-        """After something was sent to it: waits for its full pipes to take more, and for no others."""
-        full = set(child.blocked_ends)
-        self._stop_watching([end for end in self._full_ends(child) if end not in full])
-        for end in full.difference(self._full):
-            self._full[end] = child
-            self._selector.register(end, selectors.EVENT_WRITE, partial(self._flush, child))
 
     def stop_reading(self, child: ChildHandle) -> None:
         """It has closed its pipe, which would be readable for ever."""
@@ -446,28 +413,19 @@ class ChildPipes:
             self._selector.unregister(child.read_end)
 
     def stop_writing(self, child: ChildHandle) -> None:
-        """Before its pipe for jobs is closed: the number of that end is used again for another file."""
-        if child.write_end in self._full:
-            self._stop_watching([child.write_end])
+        """Before its pipes are closed: the number of an end is used again for another file."""
+        self._stop_watching([end for end, owner in self._full.items() if owner is child])
 
     def remove(self, child: ChildHandle) -> None:
         """It is dead, and about to be closed."""
         self.stop_reading(child)
+        self.stop_writing(child)
         self._selector.unregister(child.process.sentinel)
-        self._stop_watching(self._full_ends(child))
-
-    def _full_ends(self, child: ChildHandle) -> list[int]:
-        return [end for end, owner in self._full.items() if owner is child]
 
     def _stop_watching(self, ends: list[int]) -> None:
         for end in ends:
             del self._full[end]
             self._selector.unregister(end)
-
-    def _flush(self, child: ChildHandle) -> None:
-        if child in self._full.values():  # it may have been removed by what happened at the same moment
-            child.flush()
-            self.watch_full(child)
 
     def _woken(self) -> None:
         with contextlib.suppress(BlockingIOError):

@@ -6,11 +6,10 @@
        └── heartbeat (no job can hold it up) ◀── jobs still held ─────────┘
 
 Four threads wait for MongoDB, so that the thread of the job runner never does. They meet in `HeldJobs`: each transition
-of a job wakes the thread that does the next one (`WakeUps`). Three kinds of process use the core:
+of a job wakes the thread that does the next one (`WakeUps`). Two kinds of process use the core:
 
     WorkerProcess    its runner is the dispatcher, with child processes
-    InlineWorker     its runner is the calling thread (`run`, `run_all`, `watch`)
-    Flush            likewise, without the threads of fetcher and settler: it fetches and settles job by job itself
+    InlineWorker     its runner is the calling thread (`run`, `run_all`, `watch`, the flush)
 
 When the registration is lost, the owner of the core ends or drops what ran under it, and calls `begin_again`.
 """
@@ -23,13 +22,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from recruiter.domain.job import JobId
-from recruiter.domain.planning.prefetch import MOST_PREFETCHED, Throughput
+from recruiter.domain.planning.prefetch import MAX_PREFETCHED_JOBS, Throughput
 from recruiter.errors import StoreError, StoreUnreachable
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.worker.fetcher import Fetcher
 from recruiter.processes.worker.heartbeat import Heartbeat
-from recruiter.processes.worker.held_jobs import HeldJobs, JobOutcome, WakeUps
+from recruiter.processes.worker.held_jobs import HeldJobs, WakeUps
 from recruiter.processes.worker.registration import LAST_WRITES, JobRunner, Registration
 from recruiter.processes.worker.settler import Settler
 from recruiter.settings import Settings
@@ -42,11 +41,12 @@ _BETWEEN_LOOKS = 0.002
 class CoreOptions:
     """How the uses of the core differ."""
 
-    most_prefetched: int = MOST_PREFETCHED
-    """How many jobs may wait here while others run, if they are quick."""
+    most_prefetched: int = MAX_PREFETCHED_JOBS
+    """Maximum number of jobs that may wait here while others run, if they are quick."""
     listens: bool = True
-    """Whether to open a change stream when no jobs come; not worth it for a worker that will not wait for long."""
-    obeys_pauses: bool = True
+    """Whether to open a change stream when no jobs come; not worth it for a worker that does not wait for long."""
+    at_any_time: bool = False
+    """Whether to start jobs that are paused, or were put off."""
 
 
 WORKER = CoreOptions()
@@ -78,10 +78,18 @@ class WorkerCore:
         self._progress_writer = ProgressWriter(store, events, self._stop, registration)
         self._settler = Settler(store, events, self._stop, registration, throughput, self._settled)
         self._fetcher = Fetcher(
-            store, events, self._fetch_stop, registration, runner, on_busy=on_busy, listen=options.listens
+            store,
+            events,
+            self._fetch_stop,
+            registration,
+            runner,
+            throughput,
+            on_busy=on_busy,
+            listen=options.listens,
+            at_any_time=options.at_any_time,
         )
         self._heartbeat = Heartbeat(
-            store, events, self._stop, registration, runner, throughput, obeys_pauses=options.obeys_pauses
+            store, events, self._stop, registration, runner, throughput, obeys_pauses=not options.at_any_time
         )
 
     def _wake_ups(self) -> WakeUps:
@@ -100,13 +108,8 @@ class WorkerCore:
 
     def start(self) -> None:
         """Works on all threads; the heartbeat joins the roster as soon as the tasks are known."""
-        self.start_heartbeat()
+        self._threads += [self._heartbeat.start(), self._progress_writer.start(), self._settler.start()]
         self._fetch_thread = self._fetcher.start()
-        self._threads.append(self._settler.start())
-
-    def start_heartbeat(self) -> None:
-        """Shows life and writes progress, and leaves fetching and settling to the owner (`fetch_now`, `settle_now`)."""
-        self._threads += [self._heartbeat.start(), self._progress_writer.start()]
 
     def join(self) -> None:
         """Joins the roster now, before the threads are started. Raises StoreError when that cannot be done."""
@@ -114,21 +117,21 @@ class WorkerCore:
             time.sleep(wait)
 
     def begin_again(self, *, running: int, waiting: int) -> None:
-        """The registration is lost: goes on under a new id. What was held under the old one belongs to others."""
+        """The registration is lost: continues under a new id. The jobs of the old one belong to other workers."""
         self._events.emit("worker.lost", worker=self.held_jobs.worker, running=running, waiting=waiting)
         self.registration.begin()
         self._runner.open(self.held_jobs)
         self._heartbeat.wake()
 
     def drop_results(self) -> list[JobId]:
-        """The results that a lost registration has not written do not count; returns their jobs."""
+        """Drops the results that a lost registration has not written; returns their jobs."""
         dropped = self.held_jobs.results
         for id in dropped:
             self._events.emit("job.superseded", job=id, worker=self.held_jobs.worker)
         return dropped
 
     def drain(self) -> None:
-        """Takes no more jobs: what arrived after the last look would be neither run nor handed back."""
+        """Stops fetching: a job that arrived later would neither run nor be handed back."""
         self.registration.draining = True
         self._fetch_stop.ask()
         if self._fetch_thread is not None:
@@ -136,7 +139,7 @@ class WorkerCore:
         self._heartbeat.wake()
 
     def close(self) -> None:
-        """Ends the threads, leaves the roster, and closes the runner. Jobs that are still held are free at once."""
+        """Ends the threads, leaves the roster, and closes the runner. Jobs that are still held are free immediately."""
         self._fetch_stop.ask()
         self._stop.ask()
         self._fetcher.close()
@@ -149,21 +152,13 @@ class WorkerCore:
     # -- outcomes ------------------------------------------------------------------------------------------------
 
     def wait_until_settled(self, within: float) -> bool:
-        """False when there are outcomes left that could not be written within so many seconds."""
+        """False when outcomes are left that could not be written in this time, in seconds."""
         deadline = self._clock.monotonic() + within
         held_jobs = self.held_jobs
         while not held_jobs.all_settled and self._clock.monotonic() < deadline and not self.registration.lost:
             self._settler.wake()
             time.sleep(_BETWEEN_LOOKS)
         return held_jobs.all_settled
-
-    def fetch_now(self, id: JobId) -> None:
-        """Fetches a job that this process has assigned to itself."""
-        self._fetcher.fetch_now(id)
-
-    def settle_now(self) -> list[JobOutcome]:
-        """Settles the outcomes that there are, and returns them. Raises Superseded when the registration is lost."""
-        return self._settler.settle()
 
     def _settled(self) -> None:
         self._fetcher.wake()
@@ -180,8 +175,8 @@ _BETWEEN_WRITES = 0.25
 class ProgressWriter:
     """Writes the progress of running jobs on their documents, and which worker runs them since when.
 
-    A few times a second, one write for all jobs of the worker, however much they have reported. If MongoDB refuses it,
-    the jobs go on, and with the outcome everything is written once more.
+    There is one write for all jobs of the worker a few times a second, no matter how much they report. If MongoDB
+    refuses it, the jobs continue, and all progress is written again with the outcome.
     """
 
     def __init__(self, store: Store, events: Events, stop: Stop, registration: Registration) -> None:
@@ -204,7 +199,7 @@ class ProgressWriter:
             return rest
         held_jobs, registration = self._registration.held_jobs, self._registration
         if registration.lost or registration.silent_too_long:
-            return _BETWEEN_WRITES  # by now the jobs may be somebody else's
+            return _BETWEEN_WRITES  # by now other workers may hold the jobs
         marks = held_jobs.progress.take(held_jobs.worker)
         written = True
         try:

@@ -1,31 +1,32 @@
 """The fetcher reads the jobs that the leader has assigned, and waits for more when there are none.
 
-While few jobs come, it listens: the event of an assignment names the jobs, and they are fetched at once. While work
-flows, it asks: an open change stream would make the server read every write. Answers to settlements bring most of what
-is new; it asks for itself only when a slot is free.
+While few jobs come, it listens: the event of an assignment names the jobs, and they are fetched immediately. While work
+flows, it asks: an open change stream would make the server read every write. Answers to settlements name most new jobs;
+the fetcher asks only when a slot is free.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from recruiter.domain.job import JobId
+from recruiter.domain.planning.prefetch import Throughput
 from recruiter.errors import DocumentLocked, Superseded
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
-from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
+from recruiter.processes.worker.held_job import HeldJob, crashed
+from recruiter.processes.worker.held_jobs import HeldJobs, JobOutcome
 from recruiter.processes.worker.registration import JobRunner, Registration
 from recruiter.store.change_stream import FLOW, LULL, Change, ChangeWaiter
 from recruiter.store.collections.roster import ASSIGNED_TO_ME, ASSIGNMENT_FIELDS
 from recruiter.store.collections.scheduled import Marked
 from recruiter.store.database import Store
-from recruiter.store.outcomes import Outcome
 from recruiter.store.roster_fields import assignment_of
 
-_BETWEEN_LOOKS = 0.005
+_ASK_EVERY_SECONDS = 0.005
+_ASK_WHILE_BUSY_EVERY_SECONDS = 0.03
 _CLOCKS_DISAGREE = timedelta(milliseconds=50)
 """How much sooner than by our own clock a job may be due by the leader's."""
 
@@ -38,24 +39,29 @@ class Fetcher:
         stop: Stop,
         registration: Registration,
         runner: JobRunner,
+        throughput: Throughput,
         *,
         on_busy: Callable[[], None] = lambda: None,
         listen: bool = True,
+        at_any_time: bool = False,
     ) -> None:
         self._store = store
         self._clock = store.clock
         self._events = events
         self._registration = registration
         self._runner = runner
+        self._throughput = throughput
         self._on_busy = on_busy
         """Called now and then while no slot is free."""
         self._listening = listen
-        """Whether to open a change waiter when nothing comes; not worth it for somebody who will not wait for long."""
+        """Whether to open a change waiter when no jobs come."""
+        self._at_any_time = at_any_time
+        """Whether to start jobs that were put off."""
         self._loop = Loop("fetch", self._step, stop, events)
         store.wakers.add(self._loop.wake)
         self._waiter: ChangeWaiter | None = None
         self._must_ask = True
-        """Whether something may have been assigned that no event told of."""
+        """Whether jobs may have been assigned without an event."""
         self._flowing_until = 0.0
 
     def start(self) -> threading.Thread:
@@ -67,20 +73,6 @@ class Fetcher:
     def close(self) -> None:
         if self._waiter is not None:
             self._waiter.close()
-
-    def fetch_now(self, id: JobId) -> None:
-        """Fetches a job that this process has assigned to itself, in the calling thread. Raises Superseded when the
-        registration is lost."""
-        held_jobs = self._registration.held_jobs
-        while held_jobs.state(id) is None:
-            holding = self._store.roster.holding(held_jobs.worker)
-            if holding is None:
-                raise Superseded(f"worker {held_jobs.worker} was taken off the roster")
-            if not held_jobs.hear(holding):
-                time.sleep(_BETWEEN_LOOKS)  # a majority of the nodes does not know of the assignment yet
-        while ids := held_jobs.to_fetch():
-            self._fetch(held_jobs, ids, at_any_time=True)
-        self._mark_at_most_once(held_jobs)
 
     def _step(self) -> float:
         held_jobs = self._registration.held_jobs
@@ -99,19 +91,19 @@ class Fetcher:
             return 0.0
         return self._look_for_jobs(held_jobs)
 
-    def _fetch(self, held_jobs: HeldJobs, ids: list[JobId], *, at_any_time: bool = False) -> None:
-        """Of jobs that a person has put off after the leader had found them (store/changes.py), none starts."""
+    def _fetch(self, held_jobs: HeldJobs, ids: list[JobId]) -> None:
+        """A job that was put off after the leader had found it (store/changes.py) does not start."""
         try:
-            jobs = fetch(self._store, ids)
+            jobs = [HeldJob.read(id, raw) for id, raw in self._store.scheduled.fetch(ids)]
         except BaseException:
             held_jobs.not_fetched(ids)
             raise
         soon = self._clock.now() + _CLOCKS_DISAGREE
-        held_jobs.fetched(ids, [job for job in jobs if at_any_time or not job.is_postponed(soon)])
+        held_jobs.fetched(ids, [job for job in jobs if self._at_any_time or not job.is_postponed(soon)])
 
     def _mark_at_most_once(self, held_jobs: HeldJobs) -> bool:
-        """At-most-once and debounced jobs are marked as started, durably, before they can start, and no more of them
-        than fit. A debounced one starts as it is then."""
+        """Marks at-most-once and debounced jobs as started, durably, before they can start, and no more than there are
+        slots. A debounced job starts as it is then."""
         jobs = held_jobs.to_mark(self._registration.settings.slots)
         if not jobs:
             return False
@@ -124,47 +116,45 @@ class Fetcher:
         except BaseException:
             held_jobs.not_marked(jobs)
             raise
-        held_jobs.marked(
-            job._replace(raw=marked.fresh.get(job.id, job.raw)) for job in jobs if job.id in marked.may_start
-        )
-        refused = (job for job in jobs if job.id not in marked.may_start)
-        held_jobs.ended((job.id, self._refused(job, marked, now)) for job in refused)
+        may_start, refused = list[HeldJob](), list[JobOutcome]()
+        for job in jobs:
+            if job.id in marked.may_start:
+                may_start.append(HeldJob.read(job.id, marked.fresh.get(job.id, job.raw)))
+            elif job.id in marked.started_before:
+                how = "started before, never ended"
+                refused.append((job.id, crashed(job, self._runner.policies, held_jobs.worker, now, how, {})))
+            else:
+                refused.append((job.id, None))  # it has been cancelled, or is not ours
+        held_jobs.marked(may_start)
+        held_jobs.ended(refused)
         return True
 
-    def _refused(self, job: HeldJob, marked: Marked, now: datetime) -> Outcome | None:
-        """What becomes of an at-most-once job that must not start here."""
-        if job.id in marked.started_before:
-            return self._runner.crash(job, now, "started before, never ended")
-        return None  # it has been cancelled, or is not ours
-
     def _look_for_jobs(self, held_jobs: HeldJobs) -> float:
-        """Nothing is known to fetch: if a slot is free, asks the roster, and then waits for an assignment."""
-        if not self._runner.has_free_slot and not held_jobs.missed_some:
+        """No job is known that must be fetched: asks the roster if a slot is free, or will be soon; then waits."""
+        if not self._runner.has_free_slot:
             self._on_busy()
-            return 1.0
-        if (self._must_ask or held_jobs.missed_some or not self._is_listening) and self._ask(held_jobs):
+            has_enough = held_jobs.unfinished > self._registration.settings.slots + self._throughput.prefetch / 2
+            if has_enough or not self._throughput.prefetch:
+                return 1.0
+            return 0.0 if self._ask(held_jobs) else _ASK_WHILE_BUSY_EVERY_SECONDS
+        is_listening = self._waiter is not None and self._waiter.is_open
+        if (self._must_ask or not is_listening) and self._ask(held_jobs):
             return 0.0
         if not self._listening or self._clock.monotonic() < self._flowing_until:
-            return _BETWEEN_LOOKS
+            return _ASK_EVERY_SECONDS
         waiter = self._listen(held_jobs.worker)
         waiter.arm()
         return 3600.0 if waiter.listening else 0.1
 
     def _ask(self, held_jobs: HeldJobs) -> bool:
-        """Asks the roster what is new; true when there is something to fetch."""
+        """Asks the roster for the list; true when there is something to fetch."""
         self._must_ask = False  # first: the stream may be opened again while it asks
-        seen, worker, roster = held_jobs.seen, held_jobs.worker, self._store.roster
         try:
-            holding = roster.holding(worker) if seen is None else roster.news(worker, seen)
+            holding = self._store.roster.holding(held_jobs.worker)
         except BaseException:
             self._must_ask = True
             raise
         return holding is not None and held_jobs.hear(holding)
-
-    @property
-    def _is_listening(self) -> bool:
-        """Whether a change stream is open: then each assignment is heard of, and there is no need to ask."""
-        return self._waiter is not None and self._waiter.is_open
 
     def _listen(self, worker: str) -> ChangeWaiter:
         match = {"documentKey._id": worker, ASSIGNED_TO_ME: {"$exists": True}}
@@ -176,13 +166,13 @@ class Fetcher:
         return self._waiter
 
     def _hear(self, changes: Sequence[Change]) -> None:
-        """In the thread of the change waiter. An event names the jobs: they need not be asked for."""
+        """In the thread of the change waiter. An event names the jobs, so the roster is not asked."""
         held_jobs = self._registration.held_jobs
         assignments = [assignment_of(change.event) for change in changes]
         for assignment in assignments:
             if assignment is not None:
                 held_jobs.hear_event(assignment)
-        if not assignments or None in assignments:  # the stream is new, or says what we do not understand
+        if not assignments or None in assignments:  # the stream is new, or an event could not be read
             self._must_ask = True
         self._loop.wake()
 
@@ -193,11 +183,6 @@ class Fetcher:
             self._events.emit("change_stream.failed", error=error)
 
 
-def fetch(store: Store, ids: Sequence[JobId]) -> list[HeldJob]:
-    """The documents of jobs that were assigned."""
-    return [HeldJob(id, raw) for id, raw in store.scheduled.fetch(ids)]
-
-
 def mark_started(store: Store, worker: str, jobs: Sequence[HeldJob], at: datetime) -> Marked:
     """Writes that these jobs are about to start here. Raises Superseded."""
     once = [job.id for job in jobs if job.at_most_once]
@@ -206,7 +191,7 @@ def mark_started(store: Store, worker: str, jobs: Sequence[HeldJob], at: datetim
         return store.transactions.mark_started(worker, once, at, debounced)
     except DocumentLocked:
         if len(jobs) == 1:
-            return Marked()  # it goes back, and comes again when the other transaction has ended
+            return Marked()  # it goes back, and is assigned again when the other transaction has ended
     half = len(jobs) // 2
     first, second = mark_started(store, worker, jobs[:half], at), mark_started(store, worker, jobs[half:], at)
     return Marked(

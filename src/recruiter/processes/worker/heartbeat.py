@@ -7,18 +7,20 @@ import socket
 import threading
 from typing import Any
 
+from bson import ObjectId
+
 from recruiter.domain.planning.prefetch import Throughput
+from recruiter.domain.planning.rules import FLEET
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
-from recruiter.processes.worker.held_jobs import HeldJob, HeldJobs
+from recruiter.processes.worker.held_jobs import HeldJobs
 from recruiter.processes.worker.registration import JobRunner, Registration, measured_resources
-from recruiter.store.codec import decode
-from recruiter.store.collections.limits import FLEET, LEARNT_WITHIN
+from recruiter.store.collections.limits import RULES_LEARNT_WITHIN_SECONDS
 from recruiter.store.database import Store
 from recruiter.store.roster_fields import Holding
 
-_UNTIL_READY = 0.02
-"""Seconds between two looks whether the tasks are known."""
+_UNTIL_READY_SECONDS = 0.02
+"""Time between two checks whether the tasks are known."""
 
 
 class Heartbeat:
@@ -45,7 +47,7 @@ class Heartbeat:
         self._declared = False
         self._join_at = 0.0
         self._obeyed: tuple[HeldJobs, int] | None = None
-        """Which change of the pauses has been passed on, and to whom."""
+        """The change of pauses that was last passed on, and the held jobs that received it."""
         # A late heartbeat costs the registration: it must not wait longer than that when MongoDB comes back.
         self._loop = Loop("heartbeat", self._beat, stop, events, self._settings.dead_after / 6)
         store.wakers.add(self._loop.wake)
@@ -60,7 +62,7 @@ class Heartbeat:
         """Enters the roster, ready for jobs."""
         registration, held_jobs = self._registration, self._registration.held_jobs
         if self._runner.tasks is None or registration.draining:
-            return _UNTIL_READY
+            return _UNTIL_READY_SECONDS
         self._declare(self._runner.tasks)
         if (too_early := self._join_at - self._clock.monotonic()) > 0:
             return too_early
@@ -76,11 +78,11 @@ class Heartbeat:
         return self._every
 
     def _declare(self, tasks: frozenset[str]) -> None:
-        """The limits of the application: once in the life of a process, so that one that comes back does not undo what
-        a newer version has declared. If they are news, no job may come here before the leader has heard of them."""
+        """Declares the limits of the application: once in the life of a process, so that a worker that rejoins does not
+        undo the declaration of a newer version. New limits must reach the leader before the first job comes here."""
         if not self._declared:
             if self._store.limits.declare(tasks, self._runner.limits, self._clock.now()):
-                self._join_at = self._clock.monotonic() + LEARNT_WITHIN
+                self._join_at = self._clock.monotonic() + RULES_LEARNT_WITHIN_SECONDS
             self._declared = True
 
     def _facts(self, tasks: frozenset[str]) -> dict[str, Any]:
@@ -106,7 +108,7 @@ class Heartbeat:
             return self.join()
         asked_at = self._clock.monotonic()
         runs = self._runner.running()
-        running = [{"job": job.id, "task": _task(job), "since": since} for job, since in runs]
+        running = [{"job": job.id, "task": job.task or "?", "since": since} for job, since in runs]
         facts = {
             "running": running,
             "draining": registration.draining,
@@ -123,23 +125,23 @@ class Heartbeat:
         held_jobs.hear(holding)
         if self._obeys_pauses:
             self._obey_pauses(held_jobs, answer.pauses)
-        if holding.count:
-            self._throughput.count(0, self._clock.monotonic())  # as long as nothing ends, nobody else says so
-            held_jobs.hand_back_all_but(self._settings.slots + self._throughput.prefetch)
-        held_jobs.saw(runs, self._clock.now(), self._every)
         if holding.assigned:
+            self._throughput.count(0, self._clock.monotonic())  # the rate falls while no job ends
+            held_jobs.hand_back_all_but(self._settings.slots + self._throughput.prefetch)
             self._pass_on_flags(holding)
+            held_jobs.limited = self._store.limits.limited()
+        held_jobs.saw(runs, self._clock.now(), self._every)
         return self._every
 
     def _obey_pauses(self, held_jobs: HeldJobs, pauses: int) -> None:
-        """What is paused must not start here, also if it was prefetched before: it goes back to the roster."""
+        """Paused jobs must not start here, even if they were prefetched: they go back to the roster."""
         if self._obeyed == (held_jobs, pauses):
             return
         paused = self._store.limits.paused()
         flows = held_jobs.flows()
-        paused_flows = self._store.flows.paused_among(flows) if flows else frozenset[bytes]()
+        paused_flows = self._store.flows.paused_among(flows) if flows else frozenset[ObjectId]()
         self._obeyed = held_jobs, pauses
-        # Steps that come later say themselves whether their flow is paused.
+        # The documents of later steps show whether their flow is paused.
         held_jobs.allow(
             lambda job: (
                 (not paused or (FLEET not in paused and f"group:{job.group}" not in paused))
@@ -149,7 +151,7 @@ class Heartbeat:
 
     def _pass_on_flags(self, holding: Holding) -> None:
         flags = self._store.scheduled.flags(_MOST_FLAGS)
-        if len(flags) == _MOST_FLAGS:  # somebody has cancelled very many: ours may be further back
+        if len(flags) == _MOST_FLAGS:  # there are more flags: ours may be further back
             flags = self._store.scheduled.flags_among(holding.assigned)
         mine = {id: flag for id, flag in flags.items() if id in holding.assigned}
         if mine:
@@ -157,10 +159,3 @@ class Heartbeat:
 
 
 _MOST_FLAGS = 1000
-
-
-def _task(job: HeldJob) -> str:
-    try:
-        return str(decode(job.raw)["task"])
-    except Exception:
-        return "?"

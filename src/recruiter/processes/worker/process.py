@@ -15,11 +15,9 @@ from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.events import Events
 from recruiter.processes.loop import Stop
 from recruiter.processes.systemd import ServiceManager
-from recruiter.processes.worker.child_handle import Run
 from recruiter.processes.worker.child_pool import ForkServer
 from recruiter.processes.worker.core import WorkerCore
 from recruiter.processes.worker.dispatcher import Dispatcher
-from recruiter.processes.worker.held_jobs import HeldJob
 from recruiter.processes.worker.registration import LAST_WRITES
 from recruiter.settings import Settings
 from recruiter.store.database import Store
@@ -55,10 +53,10 @@ class WorkerProcess:
         self._manager = manager or ServiceManager()
 
     def run(self) -> None:
-        """Works until asked to stop, then finishes what runs, hands the rest back and leaves the roster."""
+        """Works until asked to stop, then finishes running jobs, hands back the others and leaves the roster."""
         # The dispatcher computes, the others wait for MongoDB; with the usual 5 ms each answer would wait for it.
         sys.setswitchinterval(0.0005)
-        gc.freeze()  # what was loaded stays: the collector need not walk through it again and again
+        gc.freeze()  # loaded modules stay: the collector need not visit them again
         self._stop.when_asked(self._dispatcher.wake)
         self._stop.when_at_once(self._dispatcher.kill)
         self._dispatcher.open(self._core.held_jobs)
@@ -82,39 +80,31 @@ class WorkerProcess:
                 f"no heartbeat of this worker has arrived for {self._registration.silence:.0f} s (MongoDB does not "
                 "answer, or this process stood still): others may run its jobs by now"
             )
-            self._interrupt(self._dispatcher.pause(), self._dispatcher.end_children(), why)
+            self._dispatcher.pause()
+            self._dispatcher.interrupt(self._dispatcher.end_children(), why)
         elif self._cut_off and self._registration.silence < self._heartbeat:
             self._cut_off = False
             self._dispatcher.resume()
 
     def _begin_again(self) -> None:
-        """The registration is gone: whatever ran under it is not ours any more."""
+        """The registration is lost: its jobs are no longer ours."""
         waiting = self._dispatcher.pause()
         running = self._dispatcher.end_children()
         self._core.drop_results()
-        self._core.begin_again(running=len(running), waiting=len(waiting))
+        self._core.begin_again(running=len(running), waiting=waiting)
         self._cut_off = False
 
     def _drain(self) -> None:
         self._core.drain()
         self._dispatcher.ask_to_stop()
         deadline = self._clock.monotonic() + self._settings.grace.total_seconds()
-        self._give_back(self._dispatcher.pause())
+        self._dispatcher.pause()
         if running := self._dispatcher.running():
             grace = humanize(self._settings.grace)
             self._events.emit("worker.finishing", worker=self._core.held_jobs.worker, running=len(running), grace=grace)
         while not self._dispatcher.idle and self._clock.monotonic() < deadline and not self._registration.lost:
-            # What the leader assigned before it saw that this worker is leaving.
-            self._core.held_jobs.hand_back(self._core.held_jobs.not_begun())
             self._dispatcher.turn()
             self._manager.alive()
         self._dispatcher.let_flush()
-        self._interrupt([], self._dispatcher.end_children(), "the worker was asked to stop")
+        self._dispatcher.interrupt(self._dispatcher.end_children(), "the worker was asked to stop")
         self._core.wait_until_settled(LAST_WRITES)
-
-    def _interrupt(self, waiting: list[HeldJob], running: list[Run], why: str) -> None:
-        self._give_back(waiting)
-        self._dispatcher.interrupt(running, why)
-
-    def _give_back(self, jobs: list[HeldJob]) -> None:
-        self._core.held_jobs.hand_back(job.id for job in jobs)

@@ -1,11 +1,12 @@
-"""The settler writes the outcomes of jobs: all that have gathered since the last batch, in one step.
+"""The settler writes the outcomes of jobs: all that have gathered since the last batch, in one transaction.
 
-A batch costs about as much as a hundred jobs in it, whether it has one or a hundred. So while other jobs wait behind
-those that run, outcomes gather for a moment; a worker that has nothing else to do writes its outcome at once.
+A transaction costs about the same for one outcome as for a hundred. So outcomes gather until it costs a small part of
+the work that it settles. `Settler._must_settle` has the reasons to write them earlier.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -21,10 +22,10 @@ from recruiter.steps.settle import as_children_left_them, settle
 from recruiter.store.database import Store
 from recruiter.store.roster_fields import Holding
 
-GATHERED_FOR = 0.025
-"""Seconds between the beginnings of two batches. If a worker is killed, the jobs whose outcomes have not been written
-run again: it should not be longer than it must."""
-ENOUGH = 100
+COST_SHARE = 0.05
+"""Outcomes gather until settling takes this part of the time. `settle_within` is the bound: if a worker is killed, the
+jobs whose outcomes have not been written run again."""
+LARGE_BATCH_JOBS = 100
 """So many outcomes need not wait for more."""
 _LOCKED_AGAIN_SECONDS = 1.0
 """Rest before a job is settled again that another transaction holds. Others do not wait for it."""
@@ -47,8 +48,11 @@ class Settler:
         self._throughput = throughput
         self._on_settled = on_settled
         """Called after each batch: the worker may hold new jobs, and has room for more."""
-        self._began_at = -GATHERED_FOR
+        self._settle_within = registration.settings.settle_within.total_seconds()
+        self._began_at = -math.inf
         """When the last batch began, on the real clock, also where the application's stands still."""
+        self._took = 0.0
+        """Seconds that batches take, on average."""
         self._locked: set[JobId] = set()
         """Jobs that another transaction held when they were to be settled."""
         self._locked_again_at = 0.0
@@ -63,14 +67,38 @@ class Settler:
 
     def hear(self) -> None:
         """There are outcomes. The loop is left asleep while they gather: it wakes by itself when that is over."""
-        if not self._gathers():
+        if self._must_settle():
             self._loop.wake()
 
-    def _gathers(self) -> bool:
-        return self._rest() > 0 and self._registration.held_jobs.gathers(self._registration.settings.slots, ENOUGH)
+    def _must_settle(self) -> bool:
+        """Whether the outcomes that there are must be written now. This is the one place that decides it."""
+        held_jobs, slots = self._registration.held_jobs, self._registration.settings.slots
+        have_gathered_long_enough = self._until_due() <= 0
+        is_large_batch = held_jobs.unsettled >= LARGE_BATCH_JOBS
+        has_slot_without_next_job = held_jobs.unfinished < 2 * slots
+        # The leader gives more jobs when outcomes are written, and until then the others must last.
+        has_used_its_buffer = 3 * held_jobs.unsettled >= 2 * (slots + self._throughput.prefetch)
+        return have_gathered_long_enough or is_large_batch or has_slot_without_next_job or has_used_its_buffer
 
-    def _rest(self) -> float:
-        return self._began_at + GATHERED_FOR - time.monotonic()
+    def _until_due(self) -> float:
+        """Seconds for which outcomes may still gather."""
+        needed_within = self._registration.held_jobs.outcomes_may_wait
+        may_gather_for = min(self._took / COST_SHARE, self._settle_within, needed_within)
+        return max(0.0, self._began_at + may_gather_for - time.monotonic())
+
+    def _step(self) -> float:
+        if not self._must_settle():
+            return self._until_due()
+        try:
+            settled = self.settle()
+        except Superseded:
+            return 0.5  # the owner of the registration begins again
+        except DocumentLocked:
+            return _LOCKED_AGAIN_SECONDS
+        if not settled and self._locked:
+            return max(0.0, self._locked_again_at - time.monotonic())
+        # As long as outcomes may gather, no other thread wakes this loop for them.
+        return self._until_due() if settled or self._until_due() > 0 else 3600.0
 
     def settle(self) -> list[JobOutcome]:
         """Settles one batch now, and returns it; it is empty when there is nothing to settle.
@@ -78,52 +106,45 @@ class Settler:
         Whatever is raised, the outcomes are kept, to be settled again. Superseded means that they do not count.
         """
         held_jobs = self._registration.held_jobs
-        outcomes, later = self._without_locked(held_jobs.to_settle())
+        gathered = held_jobs.to_settle()
+        if time.monotonic() >= self._locked_again_at:
+            self._locked.clear()
+        outcomes = [outcome for outcome in gathered if outcome[0] not in self._locked]
         if not outcomes:
-            held_jobs.not_settled(later)
+            held_jobs.not_settled(gathered)
             return []
         self._began_at = time.monotonic()
-        locked: set[JobId] = set()
+        newly_locked: set[JobId] = set()
+        died = held_jobs.died_with_children(id for id, _ in outcomes)
         try:
-            died = held_jobs.died_with_children(id for id, _ in outcomes)
             outcomes = self._after_deaths(held_jobs, outcomes, died)
-            holding = self._write(held_jobs, outcomes, locked.add)
+            self._end_progress(held_jobs, outcomes)
+            holding = self._write(held_jobs, outcomes, newly_locked.add)
         except BaseException as error:
-            self._note_locked(locked)
-            held_jobs.not_settled([*later, *outcomes])
+            held_jobs.not_settled(gathered)
             if isinstance(error, Superseded):
                 self._registration.lose(held_jobs)
             raise
-        self._note_locked(locked)
-        settled = [outcome for outcome in outcomes if outcome[0] not in locked] if locked else outcomes
+        finally:
+            if newly_locked:
+                self._locked |= newly_locked
+                self._locked_again_at = time.monotonic() + _LOCKED_AGAIN_SECONDS
+        self._took += 0.2 * (time.monotonic() - self._began_at - self._took)
+        settled = [outcome for outcome in outcomes if outcome[0] not in newly_locked]
         self._throughput.count(sum(1 for _, outcome in settled if outcome is not None), self._clock.monotonic())
         held_jobs.settled(settled, holding)
-        held_jobs.not_settled([*later, *(outcome for outcome in outcomes if outcome[0] in locked)])
-        for id, outcome in settled if died else ():
+        held_jobs.not_settled([outcome for outcome in gathered if outcome[0] in self._locked])
+        for id, outcome in settled:
             if (tell := died.get(id)) is not None:
                 tell(outcome)
         self._on_settled()
         return settled
 
-    def _without_locked(self, outcomes: list[JobOutcome]) -> tuple[list[JobOutcome], list[JobOutcome]]:
-        """The outcomes to be written now, and those that rest because another transaction held their job."""
-        if time.monotonic() >= self._locked_again_at:
-            self._locked.clear()
-        if not self._locked:
-            return outcomes, []
-        now = [outcome for outcome in outcomes if outcome[0] not in self._locked]
-        return now, [outcome for outcome in outcomes if outcome[0] in self._locked]
-
-    def _note_locked(self, ids: set[JobId]) -> None:
-        if ids:
-            self._locked |= ids
-            self._locked_again_at = time.monotonic() + _LOCKED_AGAIN_SECONDS
-
     def _after_deaths(
         self, held_jobs: HeldJobs, outcomes: list[JobOutcome], died: Collection[JobId]
     ) -> list[JobOutcome]:
-        """Frees what children have left locked that died in a transaction of their job; and corrects the outcomes of
-        their jobs by what only the children knew: that the job has ended in its transaction, and its checkpoints."""
+        """Ends the sessions of children that died in a transaction of their job, and corrects the outcomes of their
+        jobs by what only the children knew: that the job has ended in its transaction, and its checkpoints."""
         dead = held_jobs.dead_children()
         try:
             sessions = self._store.roster.sessions_of(held_jobs.worker, dead) if dead else []
@@ -137,38 +158,21 @@ class Settler:
             raise
         return as_children_left_them(self._store, outcomes, died) if died else outcomes
 
-    def _step(self) -> float:
-        if self._gathers():
-            return self._rest()
-        try:
-            settled = self.settle()
-        except Superseded:
-            return 0.5  # the owner of the registration begins again
-        except DocumentLocked:
-            return _LOCKED_AGAIN_SECONDS
-        if not settled and self._locked:
-            return max(0.0, self._locked_again_at - time.monotonic())
-        # As long as outcomes may gather, nobody wakes this loop for them.
-        return max(0.0, self._rest()) if settled or self._rest() > 0 else 3600.0
-
-    def _write(self, held_jobs: HeldJobs, outcomes: list[JobOutcome], on_locked: Callable[[JobId], None]) -> Holding:
-        self._end_progress(held_jobs, outcomes)
-        facts = {"prefetch": self._throughput.prefetch, "draining": self._registration.draining}
-        return settle(
-            self._store,
-            held_jobs.worker,
-            outcomes,
-            facts,
-            on_reduced=lambda id, refused: self._events.emit("job.reduced", job=id, error=str(refused)),
-            seen=held_jobs.seen,
-            on_locked=on_locked,
-        )
-
     def _end_progress(self, held_jobs: HeldJobs, outcomes: list[JobOutcome]) -> None:
         """No progress may be written after an outcome. A job that is handed back keeps its progress, and loses the mark
         that it runs here."""
         stopped = held_jobs.progress.stop([id for id, _ in outcomes])
-        released = {id for id, outcome in outcomes if outcome is None}.intersection(stopped)
-        final = held_jobs.progress.final(released, held_jobs.worker) if released else []
+        handed_back = {id for id, outcome in outcomes if outcome is None}.intersection(stopped)
+        final = held_jobs.progress.final(handed_back, held_jobs.worker) if handed_back else []
         if final:
             self._store.scheduled.clear_progress(final)
+
+    def _write(self, held_jobs: HeldJobs, outcomes: list[JobOutcome], on_locked: Callable[[JobId], None]) -> Holding:
+        return settle(
+            self._store,
+            held_jobs.worker,
+            outcomes,
+            {"prefetch": self._throughput.prefetch, "draining": self._registration.draining},
+            on_reduced=lambda id, refused: self._events.emit("job.reduced", job=id, error=str(refused)),
+            on_locked=on_locked,
+        )

@@ -14,10 +14,10 @@ from pymongo.collection import Collection
 from recruiter.domain.job import ArchivedJob, JobId
 from recruiter.domain.state import State, Why
 from recruiter.domain.unreadable import Parsed, Unreadable
-from recruiter.store.codec import RAW, Document, archived_from, decode_leniently, id_of
+from recruiter.store.codec import LENIENT, RAW, Document, archived_from, decode_leniently, id_of
 from recruiter.store.errors import store_call
 from recruiter.store.fields import text
-from recruiter.store.reading import delete_these, parse_fields, parse_one, parsed, readable
+from recruiter.store.reading import delete_these, parse_one, parsed, readable
 
 NAME = "archived"
 
@@ -109,7 +109,7 @@ class Archived:
     def document(self, id: JobId) -> Document | None:
         """As it is stored, job or not; for people to look at."""
         found = self._raw.find_one({"_id": id})
-        return None if found is None else decode_leniently(bytes(found.raw))[0]
+        return None if found is None else decode_leniently(bytes(found.raw))
 
     @store_call
     def raw(self, ids: Iterable[JobId]) -> dict[JobId, bytes]:
@@ -126,7 +126,8 @@ class Archived:
     @store_call
     def get_some(self, ids: Iterable[JobId], conditions: Sequence[Document]) -> Parsed[ArchivedJob]:
         """Those of these jobs that fulfil the conditions."""
-        return _all(self._raw.find({"$and": [{"_id": {"$in": list(ids)}}, *conditions]}))
+        found = self._raw.find({"$and": [{"_id": {"$in": list(ids)}}, *conditions]})
+        return parsed(NAME, found, archived_from, LENIENT)
 
     @store_call
     def unreadable(self, since: datetime, limit: int) -> list[Unreadable]:
@@ -166,7 +167,8 @@ class Archived:
         query: Document = {**_SET_ASIDE, "recovered_as": None}
         if since is not None:
             query["archived_at"] = {"$gte": since}
-        return _all(self._raw.find(query, hint=SET_ASIDE).sort("archived_at", -1).limit(limit))
+        found = self._raw.find(query, hint=SET_ASIDE).sort("archived_at", -1).limit(limit)
+        return parsed(NAME, found, archived_from, LENIENT)
 
     @store_call
     def remove(self, ids: Sequence[JobId], conditions: Sequence[Document] = ()) -> int:
@@ -217,21 +219,8 @@ class Archived:
 
 
 def _parsed(document: RawBSONDocument) -> ArchivedJob | Unreadable:
-    """What was set aside is kept as it was, in any form: looking at the record of it must not fail."""
-    raw = bytes(document.raw)
-    found = parse_one(NAME, raw, archived_from)
-    if isinstance(found, Unreadable):
-        fields, wrong = decode_leniently(raw)
-        if not wrong:
-            return parse_fields(NAME, raw, fields, archived_from)
-    return found
-
-
-def _all(found: Iterable[RawBSONDocument]) -> Parsed[ArchivedJob]:
-    jobs = [_parsed(document) for document in found]
-    return Parsed(
-        [job for job in jobs if not isinstance(job, Unreadable)], [job for job in jobs if isinstance(job, Unreadable)]
-    )
+    """A foreign document that was set aside is kept as it was, also with text that is not UTF-8."""
+    return parse_one(NAME, bytes(document.raw), archived_from, LENIENT)
 
 
 def _row(row: Document) -> tuple[str, State, int]:

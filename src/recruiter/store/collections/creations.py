@@ -6,11 +6,9 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 
 from recruiter.domain.arguments.values import TAG
-from recruiter.domain.job import JobId
 from recruiter.domain.names import DEFAULT_METHOD
 from recruiter.domain.unreadable import Unreadable
 from recruiter.store import fields as field
@@ -28,15 +26,6 @@ class Creations:
     def __init__(self, collection: Collection[Document]) -> None:
         self.collection = collection
 
-    def remember(self, document: Document, formerly: Sequence[str], session: ClientSession) -> None:
-        """Inside a transaction: raises DuplicateKeyError when this id was created before, or one of those that it would
-        have had under the former names of its task. Those are remembered too: a producer may not know the new name yet.
-        """
-        at = document["created_at"]
-        self.collection.insert_one({"_id": document["_id"], "at": at}, session=session)
-        for id in formerly:
-            self.collection.insert_one({"_id": id, "at": at, "job": document["_id"]}, session=session)
-
     @store_call
     def unreadable(self, limit: int, within: float) -> Sequence[Unreadable]:
         """Up to so many. For reports only, it reads all of the collection; raises StoreUnreachable if that takes longer
@@ -44,13 +33,6 @@ class Creations:
         raw: Collection[Any] = self.collection.with_options(codec_options=RAW)
         found = raw.find({"at": {"$not": {"$type": "date"}}}, limit=limit, max_time_ms=int(within * 1000))
         return parsed(NAME, found, lambda document: field.moment(document, "at")).unreadable
-
-    @store_call
-    def job_of(self, ids: Sequence[JobId]) -> JobId | None:
-        """The job that was created under one of these ids; None when there was none."""
-        found = {document["_id"]: document for document in self.collection.find({"_id": {"$in": list(ids)}})}
-        first = next((found[id] for id in ids if id in found), None)
-        return None if first is None else first.get("job", first["_id"])
 
 
 def content_id(task: str, args: Any, method: str = DEFAULT_METHOD, *, exact_numbers: bool = False) -> str:

@@ -4,10 +4,10 @@
                    paused: {at, by, reason}, cancel: {at, by, reason}, ended: {at, state}, forgotten}
     flow_markers  {_id, flow, ended: [steps], added: [steps], all: true}
 
-What a flow consists of is written on its jobs, not here: the steps that end at the same moment must not wait for each
-other. Workers never write a flow's document. Whatever ends a step, adds one or recovers one leaves a *marker* in the
-same transaction; each is a document of its own. The leader reads markers, looks at the steps that depend on these, and
-removes the markers that it has read (steps/release.py).
+The steps of a flow are written on its jobs, not here: steps that end at the same time must not wait for each other.
+Workers never write a flow's document. Every transaction that ends, adds or recovers a step leaves a *marker*, which is
+a separate document. The leader reads markers, checks the dependents of their steps, and removes the markers that it has
+read (steps/release.py).
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from pymongo.read_concern import ReadConcern
 
 from recruiter.domain.flow import FlowState, FlowStep, On
 from recruiter.domain.job import Cancellation, JobId
+from recruiter.domain.statistics import JobEnd
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import InvalidFlow, UnreadableDocument
 from recruiter.store import fields
-from recruiter.store.codec import RAW, Document, new_id, step_of, this_document
+from recruiter.store.codec import RAW, Document, new_id, this_document
 from recruiter.store.errors import store_call
 from recruiter.store.job_fields import cancellation_from
 from recruiter.store.reading import parse_one, parsed, readable
@@ -63,15 +64,13 @@ TOUCH: Document = {"$inc": {"changes": 1}}
 """Every transaction that rests on a flow writes its document, so that two of them conflict. It must change something:
 an update that changes nothing conflicts with nothing."""
 GO_ON: Document = {**TOUCH, "$unset": {"ended": ""}}
-"""The flow has another step: if it had ended, the leader decides anew how it ends."""
+"""The flow has another step: if it had ended, the leader decides again how it ends."""
 UNCANCEL: Document = {**TOUCH, "$unset": {"ended": "", "cancel": ""}}
-"""The same of a flow that was cancelled: somebody wants it to go on."""
+"""The same for a cancelled flow that a user resumes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
-    """A flow as it is stored."""
-
+class StoredFlow:
     id: ObjectId
     name: str
     created_at: datetime
@@ -79,18 +78,16 @@ class Flow:
     ends: tuple[tuple[On, Document], ...] = ()
     """The steps that wait for the end of the flow, as documents of jobs to be."""
     run: frozenset[On] = frozenset()
-    """Those of them that have been made: each runs once."""
+    """The ends whose steps have been stored: each runs once."""
     paused: Cancellation | None = None
-    """Who paused it."""
     holds: int = 0
-    """How often it has been paused."""
+    """The number of pauses."""
     cancel: Cancellation | None = None
-    """Who cancelled it."""
     cancels: int = 0
-    """How often it has been cancelled. Each job that is stored later has this number, and a late cancel leaves it."""
+    """The number of cancellations. Each job that is stored later has this number, and a late cancel skips it."""
     ended_at: datetime | None = None
     outcome: FlowState | None = None
-    """How it ended; None while steps wait or run, as far as the leader has looked."""
+    """None until the leader has found that all steps have ended."""
 
     @property
     def state(self) -> FlowState:
@@ -101,50 +98,34 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """Where the leader must look again."""
+    """A request to the leader to check steps of a flow."""
 
     flow: ObjectId
     ended: frozenset[JobId] = frozenset()
-    """Steps that have ended, or wait again: what depends on them is to be looked at."""
+    """Steps that have ended, or wait again: the leader checks their dependents."""
     added: frozenset[JobId] = frozenset()
-    """Steps that are to be looked at themselves."""
+    """Steps that the leader checks themselves."""
     all: bool = False
-    """Every step of the flow is to be looked at."""
+    """The leader checks every step of the flow."""
     id: ObjectId = field(default_factory=new_id)
 
 
-class Flows:
+class FlowCollection:
     def __init__(self, flows: Collection[Document], markers: Collection[Document]) -> None:
         self.collection = flows
         self.markers = markers
         self._raw: Collection[Any] = flows.with_options(codec_options=RAW)
-        # The decision is made in a transaction, whose snapshot may be older than what a local read shows. A marker that
-        # a majority has is in each later snapshot, with all that was written together with it.
+        # The decision is made in a transaction, whose snapshot may be older than the answer of a local read. A marker
+        # that a majority has is in each later snapshot, with all other writes of its transaction.
         self._raw_markers: Collection[Any] = markers.with_options(
             codec_options=RAW, read_concern=ReadConcern("majority")
         )
 
     # -- markers -----------------------------------------------------------------------------------------------
 
-    def mark_ended(self, ended: Iterable[bytes | Document], session: ClientSession) -> None:
+    def mark_ended(self, ends: Iterable[JobEnd], session: ClientSession) -> None:
         """Inside the transaction that archives these: leaves a marker for the steps of flows among them."""
-        self.leave(markers_of(ended), session)
-
-    def go_on(self, steps: Iterable[FlowStep], session: ClientSession, *, cancelled: bool) -> dict[ObjectId, int]:
-        """Inside the transaction that recovers these steps: their flows go on, and the leader looks at the steps and at
-        their dependents. Returns the flows and how often each was cancelled. A flow that is gone is left out; so is one
-        that was cancelled, unless with `cancelled` it is so no more."""
-        by_flow: dict[ObjectId, list[FlowStep]] = {}
-        for place in steps:
-            by_flow.setdefault(place.flow, []).append(place)
-        found: dict[ObjectId, int] = {}
-        for flow, places in by_flow.items():
-            query, update = going_on(flow, places, cancelled=cancelled)
-            before = self.collection.find_one_and_update(query, update, {"cancels": 1}, session=session)
-            if before is not None:
-                found[flow] = cancels_of(before)
-        self.leave([recovered_marker(flow, by_flow[flow]) for flow in found], session)
-        return found
+        self.leave(markers_of(ends), session)
 
     def leave(self, markers: Sequence[Marker], session: ClientSession) -> None:
         if markers:
@@ -152,7 +133,7 @@ class Flows:
 
     @store_call
     def next_markers(self, limit: int, skip: Ids[ObjectId] = ()) -> Parsed[Marker]:
-        """The oldest markers, without those of flows to be skipped."""
+        """The oldest markers, except of flows in `skip`."""
         query = {"flow": {"$nin": list(skip)}} if skip else {}
         return parsed(MARKERS, self._raw_markers.find(query, limit=limit).sort("_id", ASCENDING), _marker)
 
@@ -165,12 +146,12 @@ class Flows:
 
     @store_call
     def with_markers(self, flows: Sequence[ObjectId]) -> set[ObjectId]:
-        """Those of these flows where the leader has still to look."""
+        """The flows among these that have markers."""
         return set(self.markers.distinct("flow", {"flow": {"$in": list(flows)}})) if flows else set()
 
     @store_call
     def marked(self) -> list[ObjectId]:
-        """The flows where the leader has still to look."""
+        """The flows that have markers."""
         return [flow for flow in self.markers.distinct("flow") if isinstance(flow, ObjectId)]
 
     @store_call
@@ -180,26 +161,26 @@ class Flows:
     # -- flows -------------------------------------------------------------------------------------------------
 
     @store_call
-    def get(self, id: ObjectId, session: ClientSession | None = None) -> Flow | None:
+    def get(self, id: ObjectId, session: ClientSession | None = None) -> StoredFlow | None:
         """Raises UnreadableDocument."""
         found = self._raw.find_one({"_id": id, **_THERE}, session=session)
         return None if found is None else readable(parse_one(NAME, bytes(found.raw), _flow))
 
     @store_call
-    def get_many(self, ids: Iterable[ObjectId], session: ClientSession | None = None) -> dict[ObjectId, Flow]:
-        """Those that are there and can be read."""
+    def get_many(self, ids: Iterable[ObjectId], session: ClientSession | None = None) -> dict[ObjectId, StoredFlow]:
+        """The flows among these that exist and can be read."""
         found = self._raw.find({"_id": {"$in": list(ids)}, **_THERE}, session=session)
         return {flow.id: flow for flow in parsed(NAME, found, _flow)}
 
     @store_call
     def which_exist(self, ids: Iterable[ObjectId]) -> set[ObjectId]:
-        """Those that are there, whether or not they can be read."""
+        """The flows among these that exist, even if they cannot be read."""
         found = self.collection.find({"_id": {"$in": list(ids)}, **_THERE}, {"_id": 1})
         return {document["_id"] for document in found}
 
     @store_call
-    def latest(self, limit: int, owner: str | None = None, running: bool | None = None) -> Parsed[Flow]:
-        """The newest first; only those of an owner, or that have ended, or have not."""
+    def latest(self, limit: int, owner: str | None = None, running: bool | None = None) -> Parsed[StoredFlow]:
+        """The newest first; only flows of this owner, or only running or ended flows."""
         query: Document = dict(_THERE) if owner is None else {"username": owner, **_THERE}
         if running is not None:
             query["ended"] = {"$exists": not running}
@@ -209,7 +190,7 @@ class Flows:
 
     @store_call
     def ended_before(self, than: datetime, failed_than: datetime, limit: int) -> list[ObjectId]:
-        """Flows that may be forgotten, the oldest first; also those whose jobs have not all been removed yet."""
+        """Flows that may be forgotten, the oldest first; including flows whose jobs have not all been removed yet."""
         succeeded = {"ended.state": FlowState.SUCCEEDED.value, "ended.at": {"$lt": than}}
         others = {"ended.state": {"$ne": FlowState.SUCCEEDED.value}, "ended.at": {"$lt": failed_than}}
         query = {"$or": [succeeded, others], "ended.at": {"$lt": max(than, failed_than)}}
@@ -217,13 +198,13 @@ class Flows:
         return [document["_id"] for document in found]
 
     def touch(self, id: ObjectId, session: ClientSession) -> None:
-        """Inside the leader's transaction: conflicts with those that pause, cancel or forget this flow."""
+        """Inside the leader's transaction: conflicts with transactions that pause, cancel or forget this flow."""
         self.collection.update_one({"_id": id}, TOUCH, session=session)
 
     def conclude(
         self, id: ObjectId, state: FlowState | None, at: datetime, run: Iterable[On], session: ClientSession
     ) -> None:
-        """Inside the leader's transaction: the flow has ended, or goes on again. `run` are the steps that waited for
+        """Inside the leader's transaction: the flow has ended, or continues. `run` are the steps that waited for
         the end and have been made."""
         update: Document = {**TOUCH, "$addToSet": {"run": {"$each": [on.value for on in run]}}}
         if state is None:
@@ -252,7 +233,7 @@ class Flows:
         return None if after is None else int(after[counter])
 
     def lift_cancel(self, id: ObjectId, session: ClientSession) -> None:
-        """Inside a transaction: it was cancelled, and goes on."""
+        """Inside a transaction: the flow is no longer cancelled."""
         self.collection.update_one({"_id": id, **_THERE}, UNCANCEL, session=session)
 
     def resume(self, id: ObjectId, session: ClientSession) -> bool:
@@ -267,10 +248,10 @@ class Flows:
             self.markers.insert_one(marker_document(Marker(id, all=True)))
 
     @store_call
-    def paused_among(self, ids: Iterable[bytes]) -> set[bytes]:
-        """Those of these flows that are paused."""
-        query = {"_id": {"$in": [ObjectId(id) for id in ids]}, "paused": {"$exists": True}}
-        return {document["_id"].binary for document in self.collection.find(query, {"_id": 1})}
+    def paused_among(self, ids: Iterable[ObjectId]) -> set[ObjectId]:
+        """The paused flows among these."""
+        query = {"_id": {"$in": list(ids)}, "paused": {"$exists": True}}
+        return {document["_id"] for document in self.collection.find(query, {"_id": 1})}
 
     def forget(self, id: ObjectId, session: ClientSession) -> bool:
         """Inside a transaction: from now on it is as if there were no such flow."""
@@ -284,7 +265,7 @@ class Flows:
 
     @store_call
     def remove(self, id: ObjectId) -> None:
-        """When its jobs are gone."""
+        """When its jobs have been removed."""
         self.collection.delete_one({"_id": id, "forgotten": True})
 
     @store_call
@@ -292,8 +273,8 @@ class Flows:
         return parsed(NAME, self._raw.find({}, limit=limit), _flow).unreadable
 
 
-def flow_record(flow: Flow) -> Document:
-    """A new flow as it is stored."""
+def flow_record(flow: StoredFlow) -> Document:
+    """The document of a new flow."""
     document: Document = {"_id": flow.id, "name": flow.name, "created_at": flow.created_at}
     if flow.owner is not None:
         document["username"] = flow.owner
@@ -305,7 +286,7 @@ def flow_record(flow: Flow) -> Document:
 def going_on(flow: ObjectId, steps: Iterable[FlowStep], *, cancelled: bool) -> tuple[Document, Document]:
     """The query and the update of a flow of which these steps are stored, in the same transaction: a process that
     forgets, cancels or concludes the flow conflicts with it. A step that waits for the end of the flow changes nothing
-    about how the flow has ended. With `cancelled`, a flow that was cancelled is so no more."""
+    about how the flow has ended. With `cancelled`, a cancelled flow is no longer cancelled."""
     query: Document = {"_id": flow, **_THERE}
     if all(step.on is not None for step in steps):
         return query, TOUCH
@@ -315,7 +296,7 @@ def going_on(flow: ObjectId, steps: Iterable[FlowStep], *, cancelled: bool) -> t
 
 
 def cancels_of(flow: Document) -> int:
-    """How often it has been cancelled."""
+    """The number of its cancellations."""
     return int(fields.whole(flow, "cancels", 0))
 
 
@@ -333,11 +314,12 @@ def recovered_marker(flow: ObjectId, steps: Iterable[FlowStep]) -> Marker:
     return Marker(flow, ended=named, added=named)
 
 
-def markers_of(ended: Iterable[bytes | Document]) -> list[Marker]:
+def markers_of(ends: Iterable[JobEnd]) -> list[Marker]:
     """The markers that must be left when these are archived: one for each flow that they are steps of."""
     by_flow: dict[ObjectId, set[JobId]] = {}
-    for flow, step in filter(None, map(step_of, ended)):
-        by_flow.setdefault(flow, set()).add(step)
+    for end in ends:
+        if end.flow is not None and end.step is not None:
+            by_flow.setdefault(end.flow, set()).add(end.step)
     return [Marker(flow, ended=frozenset(steps)) for flow, steps in by_flow.items()]
 
 
@@ -350,7 +332,7 @@ def marker_document(marker: Marker) -> Document:
 
 
 def merged(markers: Iterable[Marker]) -> dict[ObjectId, Marker]:
-    """All that is to be looked at, by flow."""
+    """One marker for each flow, with all steps of its markers."""
     by_flow: dict[ObjectId, list[Marker]] = {}
     for marker in markers:
         by_flow.setdefault(marker.flow, []).append(marker)
@@ -365,10 +347,10 @@ def merged(markers: Iterable[Marker]) -> dict[ObjectId, Marker]:
     }
 
 
-def _flow(document: Document) -> Flow:
+def _flow(document: Document) -> StoredFlow:
     """The parser."""
     ended = fields.mapping(document, "ended", None)
-    return Flow(
+    return StoredFlow(
         id=_object_id(document, "_id"),
         name=fields.text(document, "name"),
         created_at=fields.moment(document, "created_at"),

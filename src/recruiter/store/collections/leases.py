@@ -11,7 +11,7 @@ how many seconds the holder means to renew it again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -35,13 +35,13 @@ from recruiter.store.sessions import SessionId, session_id
 
 NAME = "leases"
 LEADER = "leader"
-MOST_TAKEOVERS = 20
-WATCHED = 10.0
+MAX_TAKEOVERS_KEPT = 20
+WATCHED_SECONDS = 10.0
 """Seconds for which a lease counts as watched after a follower has said so."""
-_MARKED_WITHIN = 0.1
-_RAREST = 60.0
+_MARK_TIMEOUT_SECONDS = 0.1
+_MAX_INTERVAL_SECONDS = 60.0
 """Seconds between two renewals at most; a lease that says more was written by hand."""
-_WITHIN = 5.0
+_TIMEOUT_SECONDS = 5.0
 """Seconds for a look at the lease or a write on it, retries of the driver included."""
 
 _COUNTS: Document = {"$type": ["int", "long"], "$lt": MOST}
@@ -75,8 +75,6 @@ class Lease:
     """In how many seconds the holder means to renew it again; 0 where it does not say."""
     takeovers: tuple[datetime, ...] = ()
     """When the last terms began."""
-    odd: tuple[str, ...] = ()
-    """What is wrong with fields that only people read; the next leader writes them anew."""
 
 
 class Renewed(NamedTuple):
@@ -101,24 +99,24 @@ class Leases:
 
     @store_call
     def look(self) -> Lease | Unreadable | None:
-        with pymongo.timeout(_WITHIN):
+        with pymongo.timeout(_TIMEOUT_SECONDS):
             found = self._raw.find_one({"_id": LEADER})
         return parse_one(NAME, bytes(found.raw), _lease) if found is not None else None
 
     @store_call
     def unreadable(self) -> Sequence[Unreadable]:
         """Also what is no lease at all."""
-        return parsed(NAME, self._raw.find({}), _whole_lease).unreadable
+        return parsed(NAME, self._raw.find({}), _lease).unreadable
 
     @store_call
     def term(self) -> int:
-        """The newest term anybody leads or led with, certainly. Raises StoreError while the lease cannot be read: the
-        next leader writes it anew."""
-        found = self._linearizable.find_one({"_id": LEADER}, max_time_ms=10_000)
-        lease = parse_one(NAME, bytes(found.raw), _lease) if found is not None else None
-        if isinstance(lease, Unreadable):
-            raise StoreError(f"{lease}; the next leader writes a new one")
-        return lease.term if lease else 0
+        """The newest term anybody leads or led with, certainly. Raises StoreError while it cannot be read: the next
+        leader writes it anew."""
+        found = self._linearizable.find_one({"_id": LEADER}, {"term": 1}, max_time_ms=10_000)
+        term = parse_one(NAME, bytes(found.raw), _term) if found is not None else 0
+        if isinstance(term, Unreadable):
+            raise StoreError(f"{term}; the next leader writes a new one")
+        return term
 
     @store_call
     def acquire(
@@ -139,16 +137,16 @@ class Leases:
         if seen is None:
             try:
                 first = {"_id": LEADER, "term": term, "beats": 0, "takeovers": takeovers}
-                with pymongo.timeout(_WITHIN):
+                with pymongo.timeout(_TIMEOUT_SECONDS):
                     self.collection.insert_one({**first, **fresh})
             except DuplicateKeyError:
                 return None
             return Lease(term, holder, 0)
-        with pymongo.timeout(_WITHIN):
+        with pymongo.timeout(_TIMEOUT_SECONDS):
             found = self._raw.find_one_and_update(
                 {"_id": LEADER, "term": seen.term, "beats": seen.beats, "holder": seen.holder},
                 {
-                    "$set": {**fresh, "term": term, "takeovers": [*seen.takeovers, *takeovers][-MOST_TAKEOVERS:]},
+                    "$set": {**fresh, "term": term, "takeovers": [*seen.takeovers, *takeovers][-MAX_TAKEOVERS_KEPT:]},
                     "$inc": {"beats": 1},
                     "$currentDate": {"since": True, "renewed_at": True},
                 },
@@ -158,11 +156,11 @@ class Leases:
 
     def _replace(self, seen: Unreadable, fresh: Mapping[str, Any], above: int) -> Lease | None:
         """A lease that cannot be read cannot be renewed, so its holder leads no more."""
-        stored = decode_leniently(seen.raw)[0].get("term")
+        stored = decode_leniently(seen.raw).get("term")
         last = stored if isinstance(stored, int) and 0 <= stored <= BELIEVED_TERM else 0
         document = {"_id": LEADER, "term": max(above, last) + 1, "beats": 0, **fresh}
         same = {"_id": LEADER, "$expr": {"$eq": ["$$ROOT", {"$literal": RawBSONDocument(seen.raw, RAW)}]}}
-        with pymongo.timeout(_WITHIN):
+        with pymongo.timeout(_TIMEOUT_SECONDS):
             replaced = self.collection.replace_one(same, document).matched_count == 1
         return Lease(document["term"], str(document["holder"]), 0) if replaced else None
 
@@ -171,19 +169,19 @@ class Leases:
         """Keeps the lease, and says when it will be renewed again; None when another process has taken over."""
         query, update = _same(term, holder), {**_TOUCH, "$set": {"every": every}}
         fields = {"renewed_at": 1, "watched_at": 1}
-        with pymongo.timeout(_WITHIN):
+        with pymongo.timeout(_TIMEOUT_SECONDS):
             found = self.collection.find_one_and_update(query, update, fields, return_document=ReturnDocument.AFTER)
         if found is None:
             return None
         watched_at = found.get("watched_at")  # by the server's clock, like the other
-        gone = timedelta(seconds=WATCHED)
+        gone = timedelta(seconds=WATCHED_SECONDS)
         return Renewed(isinstance(watched_at, datetime) and found["renewed_at"] - watched_at < gone)
 
     @store_call
     def watch(self) -> None:
         """Says that a recruiter watches the lease. Raises StoreUnreachable soon when the holder has locked it: one that
         died in a transaction must not block the processes that wait for it."""
-        with pymongo.timeout(_MARKED_WITHIN):
+        with pymongo.timeout(_MARK_TIMEOUT_SECONDS):
             self.collection.update_one({"_id": LEADER}, {"$currentDate": {"watched_at": True}})
 
     @store_call
@@ -191,7 +189,7 @@ class Leases:
         """Gives the lease back, so that the next one need not wait for it to run out. It leaves no session behind for
         the next one to end: this process lives, and may have more to write."""
         update = {"$set": {"holder": None}, "$unset": {"session": ""}, "$inc": {"beats": 1}}
-        with pymongo.timeout(_WITHIN):
+        with pymongo.timeout(_TIMEOUT_SECONDS):
             return self.collection.update_one(_same(term, holder), update).matched_count == 1
 
     def fence(self, term: int, holder: str, session: ClientSession) -> bool:
@@ -206,36 +204,23 @@ def _same(term: int, holder: str) -> Document:
     return {"_id": LEADER, "term": term, "holder": holder, "beats": _COUNTS}
 
 
+def _term(document: Document) -> int:
+    return int(field.whole(document, "term", most=HIGHEST_TERM))
+
+
 def _lease(document: Document) -> Lease:
-    """The parser. Without its term, its holder and its beats it is no lease."""
-    odd: list[str] = []
-
-    def perhaps(take: Callable[[], Any], otherwise: Any = None) -> Any:
-        try:
-            return take()
-        except UnreadableDocument as error:
-            odd.append(str(error))
-            return otherwise
-
-    return Lease(
-        term=field.whole(document, "term", most=HIGHEST_TERM),
-        holder=field.text(document, "holder", None),
-        beats=field.whole(document, "beats", most=MOST - 1),
-        host=perhaps(lambda: field.text(document, "host", ""), ""),
-        pid=perhaps(lambda: field.whole(document, "pid", 0), 0),
-        since=perhaps(lambda: field.moment(document, "since", None)),
-        renewed_at=perhaps(lambda: field.moment(document, "renewed_at", None)),
-        session=perhaps(lambda: session_id("session", document.get("session"))),
-        every=perhaps(lambda: field.number(document, "every", 0.0, least=0.0, most=_RAREST), 0.0),
-        takeovers=tuple(perhaps(lambda: field.array(document, "takeovers", field.as_moment, ()), ())),
-        odd=tuple(odd),
-    )
-
-
-def _whole_lease(document: Document) -> Lease:
+    """The parser."""
     if document["_id"] != LEADER:
         raise UnreadableDocument(f"it is not used: the lease has the _id {LEADER!r}")
-    lease = _lease(document)
-    if lease.odd:
-        raise UnreadableDocument("; ".join(lease.odd))
-    return lease
+    return Lease(
+        term=_term(document),
+        holder=field.text(document, "holder", None),
+        beats=field.whole(document, "beats", most=MOST - 1),
+        host=field.text(document, "host", ""),
+        pid=field.whole(document, "pid", 0),
+        since=field.moment(document, "since", None),
+        renewed_at=field.moment(document, "renewed_at", None),
+        session=session_id("session", document.get("session")),
+        every=field.number(document, "every", 0.0, least=0.0, most=_MAX_INTERVAL_SECONDS),
+        takeovers=tuple(field.array(document, "takeovers", field.as_moment, ())),
+    )

@@ -13,7 +13,7 @@ of the one that the application declares. Each worker declares those of the task
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,6 +23,7 @@ from pymongo.errors import DuplicateKeyError
 
 from recruiter.domain.planning.fair import FairShare
 from recruiter.domain.planning.limits import Limit, Rate, Start
+from recruiter.domain.planning.rules import Rules
 from recruiter.domain.schedule.scheduler import Pause
 from recruiter.domain.text import shown
 from recruiter.domain.unreadable import Unreadable
@@ -45,40 +46,12 @@ VALIDATOR = {
     }
 }
 
-FLEET = "fleet"
 _OF_A_LEADER: Document = {"term": {"$type": ["int", "long"], "$lte": HIGHEST_TERM}}
 _PAUSED, _STARTS, _DECLARED, _FAIR = "paused:", "starts:", "declared:", "fair:"
-LEARNT_WITHIN = 1.5
+RULES_LEARNT_WITHIN_SECONDS = 1.5
 """Seconds after which every leader that leads has read what is in force."""
 _AFTER_PAUSED = "paused;"
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What is in force."""
-
-    limits: tuple[Limit, ...] = ()
-    """Those that were set, and those declared for a subject for which none was set."""
-    declared: Mapping[str, Limit] = field(default_factory=dict)
-    """What the application says in code, by subject."""
-    set_by: Mapping[str, str | None] = field(default_factory=dict)
-    """Who has set a limit, by subject."""
-    paused: Mapping[str, Pause] = field(default_factory=dict)
-    """By `group:NAME`, or `fleet` for all."""
-    starts: Mapping[str, Sequence[Start]] = field(default_factory=dict)
-    unreadable: Sequence[Unreadable] = ()
-    """Values that were written by hand and make no sense."""
-    fair: Mapping[str, FairShare] = field(default_factory=dict)
-    """The groups that tenants share."""
-
-    @property
-    def blocked(self) -> bool:
-        """Nothing at all may start."""
-        return FLEET in self.paused
-
-    def pauses(self, group: str) -> Pause | None:
-        return self.paused.get(FLEET) or self.paused.get(f"group:{group}")
 
 
 class Limits:
@@ -105,8 +78,16 @@ class Limits:
         """What may not start now: `group:NAME`, or `fleet` for everything."""
         raw: Collection[Any] = self.collection.with_options(codec_options=RAW)
         found = raw.find({"_id": {"$gte": _PAUSED, "$lt": _AFTER_PAUSED}}, {"_id": 1})
-        ids = (str(decode_leniently(bytes(document.raw))[0]["_id"]) for document in found)
+        ids = (str(decode_leniently(bytes(document.raw))["_id"]) for document in found)
         return frozenset(id.removeprefix(_PAUSED) for id in ids)
+
+    @store_call
+    def limited(self) -> frozenset[str]:
+        """The tasks and groups that have a limit: `task:NAME`, `group:NAME`."""
+        raw: Collection[Any] = self.collection.with_options(codec_options=RAW)
+        found = raw.find({"_id": {"$regex": f"^({_DECLARED})?(task|group):"}}, {"_id": 1})
+        ids = (str(decode_leniently(bytes(document.raw))["_id"]) for document in found)
+        return frozenset(id.removeprefix(_DECLARED) for id in ids)
 
     @store_call
     def set(self, limit: Limit, by: str | None, at: datetime) -> None:
@@ -260,5 +241,5 @@ def _start(place: str, value: Any) -> Start:
 
 def _paused_by(document: Unreadable) -> str | None:
     """What a pause is about of which nothing else can be read."""
-    name = decode_leniently(document.raw)[0].get("_id")
+    name = decode_leniently(document.raw).get("_id")
     return name.removeprefix(_PAUSED) if isinstance(name, str) and name.startswith(_PAUSED) else None

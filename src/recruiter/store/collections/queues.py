@@ -25,7 +25,7 @@ from recruiter.domain.statistics import Backlog, Depth, Kind, hour_of
 from recruiter.domain.unreadable import Unreadable
 from recruiter.store import fields as field
 from recruiter.store.codec import RAW, Document
-from recruiter.store.collections.scheduled import Scheduled
+from recruiter.store.collections.due_jobs import DueJobs
 from recruiter.store.collections.statistics import NAME
 from recruiter.store.errors import store_call
 from recruiter.store.reading import parse_one, parsed
@@ -47,14 +47,14 @@ class Backlogs:
 
 
 class Queues:
-    def __init__(self, scheduled: Scheduled, statistics: Collection[Document]) -> None:
-        self._scheduled = scheduled
+    def __init__(self, due_jobs: DueJobs, statistics: Collection[Document]) -> None:
+        self._due_jobs = due_jobs
         self._statistics = statistics
 
     @store_call
     def about(self) -> int:
         """How many documents there are, without counting any."""
-        return self._scheduled.collection.estimated_document_count()
+        return self._due_jobs.collection.estimated_document_count()
 
     def waiting(self, at: datetime, group: str | None = None, task: str | None = None) -> Backlogs:
         """The waiting jobs: a recent stored count, or a count made now."""
@@ -64,7 +64,7 @@ class Queues:
     def count(self, at: datetime, group: str | None = None, task: str | None = None) -> Backlogs:
         """The jobs of all groups and tasks or of this, those that are due by then and those that are not."""
         backlogs: dict[Kind, Backlog] = {}
-        for lane, jobs, postponed in self._scheduled.waiting_by_lane(at):
+        for lane, jobs, postponed in self._due_jobs.waiting_by_lane(at):
             kind = Lane.parse(lane)[:2]
             if lane not in ASIDE and group in (None, kind[0]) and task in (None, kind[1]):
                 more = Backlog(jobs - postponed, postponed)

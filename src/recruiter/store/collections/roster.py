@@ -28,7 +28,7 @@ from pymongo.read_concern import ReadConcern
 
 from recruiter.domain.job import JobId
 from recruiter.domain.planning.arrivals import Offer
-from recruiter.domain.planning.assign import Registration
+from recruiter.domain.planning.workers import RosterWorker
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.store.codec import RAW, Document, decode_leniently, this_document
 from recruiter.store.errors import store_call
@@ -39,9 +39,8 @@ from recruiter.store.roster_fields import (
     Hold,
     Holding,
     LastEntry,
-    Released,
+    ReleaseAnswer,
     RosterEntry,
-    Seen,
     entry_from,
     hold_of,
     holding_from,
@@ -50,11 +49,9 @@ from recruiter.store.roster_fields import (
     last_entry_from,
     registration_from,
     released_from,
-    released_of_seen,
     sessions_from,
     whole_entry_from,
     whole_registration_from,
-    without,
 )
 from recruiter.store.sessions import SessionId, cluster_time
 
@@ -129,7 +126,6 @@ _VIEW_FIELDS: Document = {
 }
 
 _HOLDING: Document = {"assigned": 1, "settled": 1, "given": 1}
-_LONGEST_LIST = 2**31 - 1
 
 ASSIGNED_TO_ME = "updateDescription.updatedFields.given"
 """What a worker listens for on its own document; heartbeats do not change it."""
@@ -195,16 +191,6 @@ class Roster:
         return holding_from(found) if found else None
 
     @store_call
-    def news(self, worker: str, seen: Seen) -> Holding | None:
-        """Like `holding`, without what has been seen; None when nothing was assigned since, which costs next to
-        nothing, or when the worker is off the roster."""
-        found = self._agreed.find_one({"_id": worker, "given": {"$gt": seen.given}}, _unseen(seen))
-        if not found:
-            return None
-        same = found["settled"] == seen.settled
-        return Holding(found["assigned"], found["settled"], found["given"], seen.count if same else None)
-
-    @store_call
     def holds_any(self, worker: str) -> bool:
         """Whether jobs are assigned to the worker, or are about to be: also what a majority does not know yet."""
         return self.collection.find_one({"_id": worker, "assigned.0": {"$exists": True}}, {"_id": 1}) is not None
@@ -215,20 +201,11 @@ class Roster:
         ids: Sequence[JobId],
         session: ClientSession | None,
         facts: Mapping[str, Any],
-        seen: Seen | None = None,
-    ) -> Released | None:
-        """Takes these jobs off the worker's list, and whatever else is noted of them there. None when the worker is off
-        the roster.
-
-        With `seen` it does so only if the worker has released nothing since, and None also means that it has. Then it
-        is certain that the worker holds all of these, if it has not released them itself; and only what it has not seen
-        is read.
-        """
-        query: Document = {"_id": worker}
-        fields = _HOLDING
-        if seen is not None:
-            query["settled"] = seen.settled
-            fields = _unseen(seen)
+        settled: int | None = None,
+    ) -> ReleaseAnswer | None:
+        """Takes these jobs off the worker's list, and whatever else is noted of them there. With `settled`, only if the
+        worker has made so many releases. None when the worker is off the roster, or has made another one."""
+        query: Document = {"_id": worker} if settled is None else {"_id": worker, "settled": settled}
         these = {"$in": list(ids)}
         found = self.collection.find_one_and_update(
             query,
@@ -237,27 +214,23 @@ class Roster:
                 "$inc": {"beats": 1, "settled": 1},
                 "$set": dict(facts),
             },
-            projection=fields,
+            projection=_HOLDING,
             return_document=ReturnDocument.BEFORE,
             session=session,
         )
-        if not found:
-            return None
-        return released_from(found, ids) if seen is None else released_of_seen(found, ids, seen)
+        return released_from(found, ids) if found else None
 
     @store_call
-    def hand_back(self, worker: str, ids: Sequence[JobId], seen: Seen | None = None) -> Holding | None:
+    def hand_back(self, worker: str, ids: Sequence[JobId]) -> Holding | None:
         """Gives up jobs that were never started; nothing else changes for them.
 
-        It asks for the number of releases that it has seen. So one that was given up on, and arrives late, changes
-        nothing: it would take away a job that has been given to this worker again.
+        It asks for the number of releases that it has read. So a write that was given up on, and arrives late, changes
+        nothing: it would take away a job that has been assigned to this worker again.
         """
-        if seen is not None and (released := self.release(worker, ids, None, {}, seen)) is not None:
-            return released.holding
-        while (found := self.collection.find_one({"_id": worker}, {"settled": 1, "given": 1})) is not None:
-            released = self.release(worker, ids, None, {}, Seen(found["settled"], found["given"], 0))
+        while (found := self.collection.find_one({"_id": worker}, {"settled": 1})) is not None:
+            released = self.release(worker, ids, None, {}, found["settled"])
             if released is not None:
-                return without(released.holding, ids)
+                return released.holding
         return None
 
     def show_life(self, worker: str, session: ClientSession) -> frozenset[JobId] | None:
@@ -316,7 +289,7 @@ class Roster:
         return int(found["term"]) if found else 0
 
     @store_call
-    def read(self) -> Parsed[Registration]:
+    def read(self) -> Parsed[RosterWorker]:
         """Who is there, and how many jobs each holds; not which: see `held`."""
         return parsed(NAME, self._raw.find({}, _PLANNING_FIELDS), registration_from)
 
@@ -327,7 +300,7 @@ class Roster:
 
     def _assigned(self, session: ClientSession | None = None) -> Iterator[tuple[str, list[JobId]]]:
         for document in self._raw.find({}, {"assigned": 1}, session=session):
-            fields = decode_leniently(bytes(document.raw))[0]
+            fields = decode_leniently(bytes(document.raw))
             yield str(fields["_id"]), job_ids_in(fields.get("assigned"))
 
     @store_call
@@ -462,10 +435,3 @@ def _given(jobs: Sequence[JobId], metered: Sequence[tuple[JobId, str]]) -> Docum
 
 def _entries(metered: Sequence[tuple[JobId, str]]) -> list[Document]:
     return [{"job": job, "lane": lane} for job, lane in metered]
-
-
-def _unseen(seen: Seen) -> Document:
-    """The fields of a holding, and of its list only what stands behind the jobs that were seen; if something was
-    released since, all of it."""
-    new = {"$slice": ["$assigned", seen.count, _LONGEST_LIST]}
-    return {**_HOLDING, "assigned": {"$cond": [{"$eq": ["$settled", seen.settled]}, new, "$assigned"]}}

@@ -10,7 +10,7 @@ condition that `handled` is what they saw, and the leader moves it in the same t
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -26,7 +26,7 @@ from recruiter.domain.schedule.scheduler import Late, Overlap, Pause, Plan, Sche
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import RecruiterError
 from recruiter.store import fields as field
-from recruiter.store.codec import RAW, Document, adopted_fields, decode_leniently, job_document, job_from, key_of
+from recruiter.store.codec import RAW, Document, adopted_fields, job_document, job_from, this_document
 from recruiter.store.errors import store_call
 from recruiter.store.fields import LAST_MOMENT
 from recruiter.store.job_fields import Use, names
@@ -136,39 +136,27 @@ class Schedulers:
     # -- the leader's side -------------------------------------------------------------------------------------
 
     @store_call
-    def due(self, now: datetime, limit: int, but: Container[bytes] = ()) -> Parsed[Scheduler]:
-        """Those with an occurrence to deal with, the longest due first; without those whose ids, as bytes, are known
-        to be of documents that cannot be read."""
+    def due(self, now: datetime, limit: int) -> Parsed[Scheduler]:
+        """Those with an occurrence to deal with, the longest due first."""
         query = {"paused": None, "next_at": {"$lte": now}}
-        found = self._raw.find(query, hint=NEXT).sort("next_at", 1)
-        values: list[Scheduler] = []
-        wrong: list[Unreadable] = []
-        for document in found:
-            raw = bytes(document.raw)
-            if len(values) == limit:
-                break
-            if key_of(raw) not in but:
-                each = parse_one(NAME, raw, _scheduler)
-                if isinstance(each, Unreadable):
-                    wrong.append(each)
-                else:
-                    values.append(each)
-        return Parsed(values, wrong)
+        return parsed(NAME, self._raw.find(query, hint=NEXT, limit=limit).sort("next_at", 1), _scheduler)
 
     @store_call
-    def next_at(self, but: Container[bytes] = ()) -> datetime | None:
-        """When the next occurrence of any of them is due, likewise."""
+    def next_at(self) -> datetime | None:
+        """When the next occurrence of any of them is due."""
         query = {"paused": None, "next_at": {"$gt": _EARLIEST, "$lte": LAST_MOMENT}}
-        for document in self._raw.find(query, {"next_at": 1}, sort=[("next_at", 1)], hint=NEXT):
-            if key_of(bytes(document.raw)) not in but:
-                next_at: datetime = decode_leniently(bytes(document.raw))[0]["next_at"]
-                return next_at
-        return None
+        found = self.collection.find_one(query, {"_id": 0, "next_at": 1}, sort=[("next_at", 1)], hint=NEXT)
+        return None if found is None else found["next_at"]
 
     @store_call
     def set_aside(self, seen: Scheduler, reason: str, until: datetime) -> None:
         """Its policy cannot be asked: to be looked at again then, with nothing lost."""
         self.collection.update_one(_as(seen), {"$set": {"broken": reason, "next_at": until}})
+
+    @store_call
+    def set_unreadable_aside(self, seen: Unreadable, until: datetime) -> None:
+        """It cannot be read: to be looked at again then, so that it does not stand before the others."""
+        self.collection.update_one(this_document(seen.raw), {"$set": {"broken": seen.reason, "next_at": until}})
 
     @store_call
     def promising(self) -> Parsed[Scheduler]:

@@ -1,8 +1,8 @@
 """Searches jobs that have ended, the newest first: chooses the index, and the conditions that it does not cover.
 
-One index over (why, group, task, time) serves states, reasons, groups, tasks and all their combinations. Which of them
-there are is found in a few seeks, and MongoDB merges their ranges. What only some jobs have, such as an owner or an
-error, has an index that only those pay for.
+One index over (why, group, task, time) serves states, reasons, groups, tasks and all their combinations. The existing
+values are found in a few seeks, and MongoDB merges their ranges. Optional fields, such as an owner or an error, have
+partial indexes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from recruiter.store.search.scans import BY_ID, MOST_MERGED, Scan, Walk
 
 NEWEST_FIRST = (("archived_at", DESCENDING), ("_id", DESCENDING))
 MOST_QUERIES = 20
-"""Where a page would take more than so many, jobs are looked through by age instead."""
+"""Maximum number of queries for a page; above it, the index by age is scanned."""
 
 _RETRIED = 2
-"""From so many attempts on there is an index."""
+"""Minimum number of attempts in the index of retried jobs."""
 _CLASS = "last_execution.class"
 
 
@@ -37,9 +37,8 @@ class EndedJobs:
         self._archived = archived
 
     @store_call
-    def walk(self, filter: JobFilter, now: datetime, *, in_order: bool = True) -> Walk | None:
-        """The jobs that have ended and that the filter means; None if there are none. Where the order does not matter,
-        because they are only counted, ranges need not be merged."""
+    def walk(self, filter: JobFilter, now: datetime) -> Walk | None:
+        """The ended jobs that the filter selects; None if there are none."""
         conditions = matching.of_ended(filter, now)
         if filter.state or filter.why:
             known = self._whys()
@@ -49,21 +48,11 @@ class EndedJobs:
             if len(whys) < len(known):
                 conditions["why"] = {"why": {"$in": whys}}
         bounds = tuple(matching.ended_between(filter, now))
-        if not in_order and not bounds and conditions.keys() <= {"why", "group"} and conditions:
-            alternatives = tuple(self._whole_ranges(filter, conditions))
-            return Walk(self._archived, Scan(BY_WHY, NEWEST_FIRST, alternatives))
         index, alternatives, answered = self._best(filter, conditions)
         if not alternatives:
             return None
         left = matching.residual(conditions, *answered)
         return Walk(self._archived, Scan(index, NEWEST_FIRST, alternatives, bounds, left))
-
-    def _whole_ranges(self, filter: JobFilter, conditions: matching.Conditions) -> Iterator[Document]:
-        """Each reason, or each with each group, is one range, which is counted quicker than merged."""
-        for why in conditions["why"]["why"]["$in"] if "why" in conditions else self._whys():
-            yield from ({"why": why, "group": group} for group in filter.group)
-            if not filter.group:
-                yield {"why": why}
 
     @store_call
     def names(self) -> tuple[set[str], set[str]]:
@@ -99,7 +88,7 @@ class EndedJobs:
     def _by_why(self, filter: JobFilter, conditions: matching.Conditions) -> tuple[Document, ...] | None:
         whys: list[str] = conditions["why"]["why"]["$in"] if "why" in conditions else self._whys()
         if not 0 < len(whys) <= MOST_MERGED:
-            return None  # nothing has ended, or somebody's policy makes up words as it goes
+            return None  # no job has ended, or a policy of the application invents reasons
         of_whys: Document = {"why": {"$in": whys}}
         groups = filter.group or self._texts("group", of_whys)
         if filter.task:
@@ -115,7 +104,7 @@ class EndedJobs:
         return self._texts("why", {})
 
     def _texts(self, field: str, query: Document) -> list[str]:
-        """The values there are, by one index seek each; of what is no job there are none."""
+        """The distinct text values, one index seek each."""
         texts = {"$and": [query, {field: {"$gte": ""}}]} if query else {field: {"$gte": ""}}
         return [value for value in self._archived.distinct(field, texts) if is_text(value)]
 

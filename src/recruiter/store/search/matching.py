@@ -27,18 +27,18 @@ _ANY_OF = {
     "worker": "last_execution.worker",
     "recovered_from": "recovered_from",
 }
-"""Words that mean: this field has one of these values."""
+"""Conditions that compare one field with the given values."""
 _CLOCKS_DISAGREE = timedelta(minutes=1)
 _STARTED, _ENDED = "last_execution.started_at", "last_execution.ended_at"
 
 
 def of_waiting(filter: JobFilter, now: datetime) -> Conditions:
-    """What a document in `scheduled` must fulfil. When it is due is left to bounds, `due_between`."""
+    """Conditions on a document in `scheduled`; its due time is left to `due_between`."""
     return _of_any(filter, now)
 
 
 def of_ended(filter: JobFilter, now: datetime) -> Conditions:
-    """What a document in `archived` must fulfil. Why and when it ended are left to the index and its bounds."""
+    """Conditions on a document in `archived`; reason and time of its end are left to the index and its bounds."""
     conditions = _of_any(filter, now)
     conditions |= _named("scheduled", "scheduled_at", filter.scheduled_since, filter.scheduled_until, now)
     if filter.recovered is not None:
@@ -70,7 +70,7 @@ def ended_between(filter: JobFilter, now: datetime) -> list[Document]:
 
 
 def residual(conditions: Conditions, *answered: str) -> tuple[Document, ...]:
-    """All but those that an index answers."""
+    """The conditions that the index does not answer."""
     return tuple(condition for word, condition in conditions.items() if word not in answered)
 
 
@@ -89,7 +89,7 @@ def _of_any(filter: JobFilter, now: datetime) -> Conditions:
         conditions["error"] = {"last_execution.class": {"$in": [_ends_with(name) for name in filter.error]}}
     if filter.args:
         wanted = [_argument(path, values) for path, values in filter.args]
-        conditions["args"] = {"$and": [{"args": {"$exists": True}}, *wanted]}  # what is no job has no arguments
+        conditions["args"] = {"$and": [{"args": {"$exists": True}}, *wanted]}  # set-aside documents have no arguments
     if filter.attempts:
         conditions["attempts"] = {"attempts": {"$gte": filter.attempts}}
     if filter.slow is not None:
@@ -102,12 +102,12 @@ def _argument(path: str, values: tuple[Any, ...]) -> Document:
 
 
 def _ends_with(name: str) -> Any:
-    """The name of a class with any module before it; one that has a module is meant as it is."""
+    """A class name with any module; a name with a module is compared exactly."""
     return name if "." in name else re.compile(rf"(^|\.){re.escape(name)}$")
 
 
 def _between(start: str, end: str, least: timedelta) -> Document:
-    """At least so long from one date to the other; where somebody has written something else there, it is no match."""
+    """At least this long from one date to the other; other values do not match."""
     dates = [{"$eq": [{"$type": f"${name}"}, "date"]} for name in (start, end)]
     took = {"$cond": [{"$and": dates}, {"$subtract": [f"${end}", f"${start}"]}, None]}
     return {"$expr": {"$gte": [took, least / timedelta(milliseconds=1)]}}

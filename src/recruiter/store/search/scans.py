@@ -1,18 +1,18 @@
-"""Scans along an index: in its order, page by page, a bounded number of documents at once.
+"""Scans along an index, in its order, page by page, with a bounded number of documents per query.
 
-A *scan* is a query that one index answers in the order that is wanted: equalities on its first fields (several values
+A *scan* is a query that one index answers in the wanted order: equalities on its first fields (several values
 are merged by MongoDB, not sorted), then the fields that order. Where a page ends is a *position*, the values of the
-ordering fields of its last document; the next page goes on after it, however many came or went meanwhile.
+ordering fields of its last document; the next page continues after it, whatever was inserted or removed meanwhile.
 
-"After this position" over several fields is no range of an index, and as one condition would make MongoDB read
-everything before it. So it is asked as several index ranges, each a plain range:
+"After this position" over several fields is not one range of an index; as one condition it would make MongoDB read
+everything before it. So it becomes several ranges:
 
     order (priority, time, id), after (5, 12:00, x)        priority = 5, time = 12:00, id > x
                                                            priority = 5, time > 12:00
                                                            priority < 5
 
-What no index answers (`residual`) is looked for in a window: first the position of the document so and so many further
-on (from the index alone), then what fits between. However rare it is, no query reads more than the window.
+Conditions that no index answers (`residual`) are checked within a window: one query finds the end of the window (from
+the index alone), the next reads the matching documents in it. No query reads more than the window.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from recruiter.store.errors import store_call
 BY_ID = "_id_"
 """The index that every collection has."""
 MOST_MERGED = 200
-"""MongoDB merges up to so many sorted ranges; beyond that it would sort in memory."""
+"""Maximum number of sorted ranges that a query merges; with more, MongoDB would sort in memory."""
 
 Order = tuple[tuple[str, int], ...]
 """Fields, each with its direction."""
@@ -59,11 +59,11 @@ class Scan:
     index: str
     order: Order
     alternatives: tuple[Document, ...] = ({},)
-    """Equalities on the index's first fields. Each is a query of its own that merges up to MOST_MERGED ranges."""
+    """Equalities on the first fields of the index. Each is one query that merges up to MOST_MERGED ranges."""
     bounds: tuple[Document, ...] = ()
     """Ranges of ordering fields."""
     residual: tuple[Document, ...] = ()
-    """What the index does not answer."""
+    """Conditions that the index does not answer."""
 
     def query(self, alternative: Document, part: IndexRange, *, residual: bool = True) -> Document:
         parts = [alternative, *self.bounds, *part.conditions, *(self.residual if residual else ())]
@@ -76,9 +76,9 @@ class Found:
     documents: list[tuple[Position, Document]]
     """In order, each with where it stands."""
     reached: Position | None
-    """Where to go on; None at the end."""
+    """The position to continue after; None at the end."""
     looked_at: int
-    """How many documents were read for it: a whole window, or where there was none, what was found."""
+    """Number of documents read: the window, or without one the documents found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ class Walk:
 
     @store_call
     def page(self, after: Position | None, limit: int, window: int, fields: Mapping[str, Any] | None = None) -> Found:
-        """Up to so many documents after this position, and where to go on. With a residual condition it may find fewer,
-        even none, and not be at the end."""
+        """Up to `limit` documents after this position. With a residual condition it may find none and not be at the
+        end."""
         upto = self._end_of_window(after, window) if self.scan.residual else None
         documents = self._read(index_ranges(self.scan.order, after, upto), limit, fields)
         found = [(position(self.scan.order, document), document) for document in documents]
@@ -100,8 +100,8 @@ class Walk:
 
     @store_call
     def count(self, after: Position | None, most: int | None, window: int) -> tuple[int, Position | None]:
-        """How many there are after this position, up to `most`, and where to go on. Without a residual condition the
-        index alone answers, for all of them."""
+        """The number of documents after this position, up to `most`, and the position to continue after. Without a
+        residual condition the index alone answers."""
         upto = self._end_of_window(after, window) if self.scan.residual else None
         number = 0
         for part in index_ranges(self.scan.order, after, upto):
@@ -126,14 +126,14 @@ class Walk:
         query = self.scan.query(alternative, part)
         # batch_size: without it the server answers with 101 and has to be asked again
         cursor = self._raw.find(query, fields, limit=limit, batch_size=limit + 1, hint=self.scan.index)
-        return [decode_leniently(bytes(document.raw))[0] for document in cursor.sort(list(part.order))]
+        return [decode_leniently(bytes(document.raw)) for document in cursor.sort(list(part.order))]
 
     @property
     def _raw(self) -> Collection[Any]:
         return self.collection.with_options(codec_options=RAW)
 
     def _end_of_window(self, after: Position | None, window: int) -> Position | None:
-        """The position so many documents further on, from the index alone; None if there are not so many."""
+        """The position `window` documents further on, from the index alone; None if there are fewer."""
         each = max(1, window // len(self.scan.alternatives))
         fields = {"_id": 1, **dict.fromkeys((name for name, _ in self.scan.order), 1)}
         for part in index_ranges(self.scan.order, after, None):
@@ -142,13 +142,13 @@ class Walk:
                 query = self.scan.query(alternative, part, residual=False)
                 cursor = self._raw.find(query, fields, skip=each - 1, limit=1, hint=self.scan.index)
                 found = cursor.sort(list(part.order))
-                ends.append([decode_leniently(bytes(document.raw))[0] for document in found])
+                ends.append([decode_leniently(bytes(document.raw)) for document in found])
             for nearest in _merged(ends, self.scan.order):
                 return position(self.scan.order, nearest)
         return None
 
     def _count(self, query: Document, limit: int | None) -> int:
-        """With the command of that name: unlike `count_documents` it looks at keys only, where they say all."""
+        """Uses the command `count`: unlike `count_documents` it can read keys only."""
         command: Document = {"count": self.collection.name, "query": query, "hint": self.scan.index}
         if limit is not None:
             command["limit"] = limit
@@ -160,7 +160,7 @@ def position(order: Order, document: Mapping[str, Any]) -> Position:
 
 
 def index_ranges(order: Order, after: Position | None, upto: Position | None) -> Iterator[IndexRange]:
-    """What lies after the one position, up to and with the other, as ranges that follow each other."""
+    """The ranges from one position (exclusive) to another (inclusive), in order."""
     return _index_ranges(order, after, upto, ())
 
 
@@ -218,7 +218,7 @@ _in_order = cmp_to_key(_compared_in_order)
 
 
 def _rank(value: Any) -> tuple[int, Any]:
-    """MongoDB's order of the values that jobs are ordered by; whatever else somebody wrote there comes last."""
+    """MongoDB's order of values; unknown types come last."""
     match value:
         case None:
             return 0, 0

@@ -1,8 +1,7 @@
-"""Searches waiting jobs, in the order in which they will start: chooses the index, and what is left to filter.
+"""Searches waiting jobs, in the order in which they will start: chooses the index and the residual conditions.
 
-There is no index over all of them in that order, and none is needed: the due index has it for each lane, lanes are few,
-and MongoDB merges them. Where keys make thousands of lanes, or every job in hundreds of them has to be looked at, they
-are walked lane by lane instead.
+No index has that order for all jobs. The due index has it for each lane, lanes are few, and MongoDB merges them. With
+thousands of lanes (keys), or with residual conditions on hundreds of lanes, the scan goes lane by lane.
 """
 
 from __future__ import annotations
@@ -22,13 +21,14 @@ from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE, BLOCKED_LANE, CANCELLED_LANE
 from recruiter.domain.search.filter import JobFilter
 from recruiter.store.codec import Document
-from recruiter.store.collections.scheduled import BY_OWNER, BY_TAG, BY_URN, DUE, TURN, lanes_in
+from recruiter.store.collections.due_jobs import lanes_in
+from recruiter.store.collections.scheduled import BY_OWNER, BY_TAG, BY_URN, DUE, TURN
 from recruiter.store.errors import store_call
 from recruiter.store.search import matching
 from recruiter.store.search.scans import BY_ID, MOST_MERGED, Position, Scan, Walk
 
 MOST_LANES = 20 * MOST_MERGED
-"""A page over so many lanes is twenty queries."""
+"""Maximum number of lanes that are merged: twenty queries for a page."""
 
 _LANE_BY_LANE = (("lane", ASCENDING), *TURN)
 _IN_A_LANE: Document = {"lane": {"$gt": "", "$nin": list(ASIDE)}}
@@ -41,7 +41,7 @@ class WaitingState(StrEnum):
     """Their time has come."""
     POSTPONED = "postponed"
     CANCELLING = "cancelling"
-    """The leader archives them in a moment."""
+    """The leader will archive them."""
     BLOCKED = "blocked"
     """They wait for other steps of their flow."""
 
@@ -63,10 +63,10 @@ class WaitingJobs:
         after: Position | None = None,
         also: Sequence[Document] = (),
     ) -> Walk | None:
-        """The jobs of this kind that the filter means, and that fulfil `also`, all but those that a worker holds. None
-        if there are none.
+        """The jobs in this state that fulfil the filter and `also`, except jobs that a worker holds; None if there are
+        none.
 
-        `after` is where the walk will go on: it goes on in the order in which it began.
+        A walk that continues at `after` keeps the order in which it began.
         """
         scan = self._scan(state, filter, now, after)
         if scan is None:

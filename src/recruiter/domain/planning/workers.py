@@ -1,8 +1,7 @@
-"""Which worker gets which job: the leader's plan, as pure functions.
+"""Workers as the planner sees them, and how jobs that nothing limits are distributed to them.
 
-A round reads the roster, reads due jobs that no worker holds, and deals them. Workers that serve the same groups and
-the same tasks are alike and form one *opening*: one query finds jobs for all of them, and they are dealt like cards,
-free slots first, so that nothing waits behind a busy slot while another one is free.
+Workers that serve the same groups and the same tasks form one *pool*: one query finds jobs for all of them. The jobs
+are distributed in turn, free slots first, so that no job waits behind a busy slot while another slot is free.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from recruiter.domain.job import JobId
+from recruiter.domain.lane import Lane
 from recruiter.domain.names import group_and_task
 from recruiter.domain.observation import UNDECLARED_DEAD_AFTER_SECONDS
 from recruiter.domain.planning.needs import NOTHING, Needs
@@ -20,8 +20,8 @@ from recruiter.domain.planning.prefetch import REFILLED_AT
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
-    """A worker as the roster shows it: what it serves, how much it takes, what it holds."""
+class RosterWorker:
+    """A worker, as far as the roster describes it."""
 
     id: str
     groups: frozenset[str] | None
@@ -29,19 +29,19 @@ class Registration:
     slots: int
     prefetch: int
     holds: int
-    """How many jobs are assigned to it."""
+    """The number of jobs that are assigned to it."""
     beats: int
     ready: bool = True
     draining: bool = False
     session: Any = None
-    """Where its transactions run; only the store knows what it is."""
+    """The MongoDB session of its transactions; only the store can read it."""
     child_sessions: tuple[Any, ...] = ()
-    """Likewise those of its children whose jobs have transactions of their own."""
+    """The sessions of its children whose jobs use transactions."""
     host: str = ""
     resources: Needs = NOTHING
-    """What its host has."""
-    metered: tuple[tuple[JobId, str], ...] = ()
-    """Jobs that were given to it and that count against limits or resources, with their lanes; some have ended."""
+    """The resources of its host, as it reports them."""
+    limited: tuple[tuple[JobId, str], ...] = ()
+    """Assigned jobs that count against limits or resources, with their lanes; some have ended."""
     seen_at: datetime | None = None
     """Its last heartbeat, or when it joined."""
     dead_after: float | None = None
@@ -49,7 +49,7 @@ class Registration:
 
     @property
     def quiet_after(self) -> float:
-        """Seconds of silence after which it is given no more jobs."""
+        """Seconds of silence after which it receives no jobs."""
         return (UNDECLARED_DEAD_AFTER_SECONDS if self.dead_after is None else self.dead_after) / 2
 
     @property
@@ -63,26 +63,32 @@ class Registration:
 
     @property
     def room(self) -> int:
-        """How many more jobs it takes now. A nearly full buffer takes none: small batches cost as much as large."""
+        """The number of jobs that it takes now. A nearly full buffer takes none: small batches cost as much as
+        large."""
         room = self.slots + self.prefetch - self.holds
         return room if self.free_slots or room > self.prefetch * (1 - REFILLED_AT) else 0
 
-    def serves(self, lane: str) -> bool:
-        group, task = group_and_task(lane)
+    @property
+    def spare(self) -> int:
+        """The number of jobs that its buffer still takes."""
+        return max(0, self.prefetch - max(0, self.holds - self.slots))
+
+    def serves(self, lane: Lane | str) -> bool:
+        group, task = (lane.group, lane.task) if isinstance(lane, Lane) else group_and_task(lane)
         if not group:
-            return False  # cancelled jobs; somebody's task may have the name of their lane
+            return False  # cancelled jobs; a task may have the name of their lane
         return task in self.tasks and (self.groups is None or group in self.groups)
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
-    """Workers that are alike to the planner, and have room."""
+class WorkerPool:
+    """Workers that serve the same lanes and have room."""
 
-    workers: tuple[Registration, ...]
+    workers: tuple[RosterWorker, ...]
 
     @property
     def kind(self) -> tuple[frozenset[str] | None, frozenset[str]]:
-        """What makes them alike: the groups and the tasks that they serve."""
+        """The groups and the tasks that all of them serve."""
         return self.workers[0].groups, self.workers[0].tasks
 
     @property
@@ -92,16 +98,12 @@ class Opening:
     def lanes(self, lanes: Iterable[str]) -> list[str]:
         return [lane for lane in lanes if self.workers[0].serves(lane)]
 
-    def deal(self, jobs: Sequence[JobId]) -> dict[str, list[JobId]]:
+    def distribute(self, jobs: Sequence[JobId]) -> dict[str, list[JobId]]:
         """Jobs by worker id, in order: first to every free slot in turn, then to the buffers in turn."""
-        hands: dict[str, list[JobId]] = {}
-        slots = self._free_slots()
-        for job in jobs:
-            worker = next(slots, None)
-            if worker is None:
-                break
-            hands.setdefault(worker, []).append(job)
-        return hands
+        assignments: dict[str, list[JobId]] = {}
+        for job, worker in zip(jobs, self._free_slots(), strict=False):
+            assignments.setdefault(worker, []).append(job)
+        return assignments
 
     def _free_slots(self) -> Iterator[str]:
         free = {worker.id: worker.free_slots for worker in self.workers}
@@ -116,14 +118,15 @@ class Opening:
                         del open_slots[worker]
 
 
-def openings(workers: Iterable[Registration]) -> list[Opening]:
-    """Workers with room, grouped by what they serve; the choosiest first, so that others do not take their jobs."""
-    alike: dict[tuple[frozenset[str] | None, frozenset[str]], list[Registration]] = {}
+def pools(workers: Iterable[RosterWorker]) -> list[WorkerPool]:
+    """Workers with room, grouped by groups and tasks; the most specialised first, so that others do not take their
+    jobs."""
+    alike: dict[tuple[frozenset[str] | None, frozenset[str]], list[RosterWorker]] = {}
     for worker in workers:
         if worker.ready and not worker.draining and worker.room > 0:
             alike.setdefault((worker.groups, worker.tasks), []).append(worker)
     return [
-        Opening(tuple(group))
+        WorkerPool(tuple(group))
         for (groups, tasks), group in sorted(
             alike.items(), key=lambda item: (item[0][0] is None, len(item[0][0] or ()), len(item[0][1]))
         )

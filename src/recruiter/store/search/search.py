@@ -1,0 +1,308 @@
+"""Searches running jobs, then waiting jobs in the order in which they will start, then ended jobs, the newest first.
+
+A job that a worker holds is still in `scheduled`; only the roster knows that it runs. So a listing reads one section
+after the other, and a cursor holds the section and the position that a page has reached.
+
+A page shows each job once. A job that starts or ends between two pages may be missed, or be on both.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from bson import ObjectId
+from bson.datetime_ms import DatetimeMS
+from bson.errors import BSONError
+from pymongo.collection import Collection
+
+from recruiter.domain.job import Job, JobId
+from recruiter.domain.search.conditions import BLOCKED, POSTPONED, QUEUED
+from recruiter.domain.search.filter import ENDED, Count, JobFilter, Page
+from recruiter.domain.state import State
+from recruiter.domain.text import shown
+from recruiter.domain.unreadable import Unreadable
+from recruiter.errors import InvalidFilter, RecruiterError
+from recruiter.store.codec import LENIENT, RAW, Document, archived_from, decode, decode_leniently, encode, job_from
+from recruiter.store.collections import archived, scheduled
+from recruiter.store.collections.roster import Roster
+from recruiter.store.errors import store_call
+from recruiter.store.fields import LAST_MOMENT, is_job_id, job_id, moment_or_none
+from recruiter.store.job_fields import Use, names
+from recruiter.store.roster_fields import Hold
+from recruiter.store.search import matching
+from recruiter.store.search.ended import EndedJobs
+from recruiter.store.search.scans import Found, Position, Walk
+from recruiter.store.search.waiting import WaitingJobs, WaitingState
+
+LOOKS_AT = 5_000
+"""Maximum number of documents that one page reads where no index answers; then the page may be short."""
+WINDOW = 2_500
+"""Maximum number of documents that one query reads."""
+_RUNNING_AT_ONCE = 500
+
+RUNNING, ENDS = "running", "ended"
+SECTIONS: dict[str, frozenset[str]] = {
+    RUNNING: frozenset({State.RUNNING}),
+    WaitingState.QUEUED: frozenset({State.WAITING, QUEUED}),
+    WaitingState.POSTPONED: frozenset({State.WAITING, POSTPONED}),
+    WaitingState.BLOCKED: frozenset({State.WAITING, BLOCKED}),
+    WaitingState.CANCELLING: frozenset({State.WAITING}),
+    ENDS: ENDED,
+}
+"""In the order of a listing, each with the states that its jobs are in."""
+
+Projection = Mapping[str, int] | None
+_ONLY_IDS = {"_id": 1, "lane": 1, "priority": 1, "scheduled_at": 1, "archived_at": 1}
+"""The id, and what jobs are ordered by."""
+MINIMAL = {**dict.fromkeys(names(Use.DETAIL), 0), "last_execution.trace": 0, "last_execution.notes": 0}
+"""Without the fields that may be large."""
+
+
+class _FoundJob(NamedTuple):
+    """A document that was found, and where it stands."""
+
+    section: str
+    position: Position
+    document: Document
+
+
+class _Entries(NamedTuple):
+    entries: list[_FoundJob]
+    next: str | None
+    looked_at: int
+    holds: Mapping[JobId, Hold]
+
+
+class JobSearch:
+    def __init__(self, scheduled: Collection[Document], archived: Collection[Document], roster: Roster) -> None:
+        self.scheduled = scheduled.with_options(codec_options=LENIENT)
+        self.waiting = WaitingJobs(self.scheduled)
+        self.ended = EndedJobs(archived.with_options(codec_options=LENIENT))
+        self.roster = roster
+
+    def jobs(
+        self, filter: JobFilter, now: datetime, *, limit: int, after: str | None = None, fields: Projection = None
+    ) -> Page[Job]:
+        """One page of jobs with these fields. Raises InvalidFilter for a cursor of another filter."""
+        found = self._page(filter, now, limit, after, fields)
+        jobs: list[Job] = []
+        unreadable: list[Unreadable] = []
+        for section, _, document in found.entries:
+            try:
+                if section == ENDS:
+                    jobs.append(archived_from(document))
+                else:
+                    hold = found.holds.get(document["_id"]) if section == RUNNING else None
+                    jobs.append(with_hold(job_from(document), document, hold))
+            except RecruiterError as error:
+                place = archived.NAME if section == ENDS else scheduled.NAME
+                unreadable.append(Unreadable(place, shown(document.get("_id")), str(error)))
+        return Page(tuple(jobs), found.next, found.looked_at, tuple(unreadable))
+
+    def ids(
+        self, filter: JobFilter, now: datetime, *, limit: int, after: str | None = None, also: Sequence[Document] = ()
+    ) -> Page[JobId]:
+        """One page of ids, including ids of unreadable documents. Jobs that have not ended fulfil `also` too."""
+        found = self._page(filter, now, limit, after, _ONLY_IDS, also)
+        ids = (job_id("_id", entry.document["_id"]) for entry in found.entries if is_job_id(entry.document["_id"]))
+        return Page(tuple(ids), found.next, found.looked_at)
+
+    def count(self, filter: JobFilter, now: datetime, most: int | None) -> Count:
+        """The number of jobs: all of them, or up to `most`, reading no more than a page would."""
+        listing = _Listing(self, filter, _in_milliseconds(now))
+        number = looked = 0
+        for section in listing.wanted:
+            position: Position | None = None
+            while True:
+                left = None if most is None else most - number
+                some, position, some_looked = listing.count(section, position, left)
+                number += some
+                looked += some_looked
+                more = position is not None or section != listing.wanted[-1]
+                if most is not None and (number >= most or (more and looked >= LOOKS_AT)):
+                    return Count(number, False)
+                if position is None:
+                    break
+        return Count(number, True)
+
+    def _page(
+        self,
+        filter: JobFilter,
+        now: datetime,
+        limit: int,
+        after: str | None,
+        fields: Projection,
+        also: Sequence[Document] = (),
+    ) -> _Entries:
+        begin = None if after is None else _cursor_from(after, filter)
+        moment = begin.began_at if begin else _in_milliseconds(now)
+        listing = _Listing(self, filter, moment, also)
+        section, position = (begin.section, begin.position) if begin else (listing.after(None), None)
+        entries: list[_FoundJob] = []
+        looked = 0
+        while section is not None and len(entries) <= limit and looked < LOOKS_AT:
+            # one more than wanted, to know whether there is one
+            window = min(WINDOW, LOOKS_AT - looked)
+            found = listing.look(section, position, limit + 1 - len(entries), window, fields)
+            entries += (_FoundJob(section, place, document) for place, document in found.documents)
+            looked, position = looked + found.looked_at, found.reached
+            section = listing.after(section) if position is None else section
+        if len(entries) > limit:
+            del entries[limit:]
+            section, position = entries[-1].section, entries[-1].position
+        following = None if section is None else _Cursor(section, position, moment).written(filter)
+        # A job that started or ended while the sections were read is in two of them: the later one is the truth.
+        latest = {repr(entry.document["_id"]): entry for entry in entries}
+        entries = [entry for entry in entries if latest[repr(entry.document["_id"])] is entry]
+        return _Entries(entries, following, looked, listing.holds)
+
+
+class _Listing:
+    """The sections of a listing for one filter, with one value for "now"."""
+
+    def __init__(self, search: JobSearch, filter: JobFilter, now: datetime, also: Sequence[Document] = ()) -> None:
+        self._search = search
+        self._filter = filter
+        self._now = now
+        self._also = also
+        self.wanted = [name for name, states in SECTIONS.items() if filter.wants(states)]
+        self.holds = search.roster.holds() if set(self.wanted) - {ENDS} else {}
+
+    def after(self, section: str | None) -> str | None:
+        """The section that follows; the first one after None."""
+        later = self.wanted if section is None else self.wanted[self.wanted.index(section) + 1 :]
+        return later[0] if later else None
+
+    def look(self, section: str, after: Position | None, limit: int, window: int, fields: Projection) -> Found:
+        if section not in self.wanted:
+            raise _stale()
+        if section == RUNNING:
+            return self._running(after, limit, fields)
+        walk = self._walk(section, after)
+        if walk is None:
+            return Found([], None, 0)
+        if after is not None and len(after) != len(walk.scan.order):
+            raise _stale()
+        return walk.page(after, limit, window, fields)
+
+    def count(self, section: str, after: Position | None, most: int | None) -> tuple[int, Position | None, int]:
+        """The number, the position to continue after, and the number of documents read."""
+        if section == RUNNING:
+            found = self._running(None, len(self.holds) + 1, _ONLY_IDS)
+            return len(found.documents), None, found.looked_at
+        walk = self._walk(section, after)
+        if walk is None:
+            return 0, None, 0
+        number, reached = walk.count(after, most, WINDOW)
+        return number, reached, WINDOW if reached is not None else 0
+
+    def _walk(self, section: str, after: Position | None) -> Walk | None:
+        if section == ENDS:
+            return self._search.ended.walk(self._filter, self._now)
+        state = WaitingState(section)
+        return self._search.waiting.walk(state, self._filter, self._now, self.holds, after, self._also)
+
+    @store_call
+    def _running(self, after: Position | None, limit: int, fields: Projection) -> Found:
+        """Jobs that workers hold: the longest running first, jobs that have not started last."""
+        if after is not None and not (len(after) == 2 and isinstance(after[0], datetime) and isinstance(after[1], str)):
+            raise _stale()
+        wanted = ((id, hold) for id, hold in self.holds.items() if self._is_held_so(hold))
+        order = sorted(((hold.since or LAST_MOMENT, str(id), id) for id, hold in wanted), key=lambda place: place[:2])
+        places = [place for place in order if after is None or place[:2] > after]
+        conditions = matching.residual(matching.of_waiting(self._filter, self._now), "worker", "slow")
+        conditions = (*conditions, *matching.due_between(self._filter, self._now), *self._also)
+        raw: Collection[Any] = self._search.scheduled.with_options(codec_options=RAW)
+        found: list[tuple[Position, Document]] = []
+        looked = 0
+        while looked < len(places) and len(found) < limit:
+            some = places[looked : looked + _RUNNING_AT_ONCE]
+            looked += len(some)
+            query = {"$and": [{"_id": {"$in": [id for _, _, id in some]}}, {"lane": {"$gt": ""}}, *conditions]}
+            read = (decode_leniently(bytes(document.raw)) for document in raw.find(query, fields))
+            documents = {document["_id"]: document for document in read if self._started_so_late(document)}
+            found += [((since, text), documents[id]) for since, text, id in some if id in documents]
+        if len(found) >= limit:
+            return Found(found[:limit], found[limit - 1][0], looked)
+        return Found(found, None, looked)
+
+    def _is_held_so(self, hold: Hold) -> bool:
+        """Whether the right worker holds it, for long enough."""
+        if self._filter.worker and hold.worker not in self._filter.worker:
+            return False
+        slow = self._filter.slow
+        return slow is None or (hold.since is not None and self._now - hold.since >= slow)
+
+    def _started_so_late(self, document: Document) -> bool:
+        if self._filter.delayed is None:
+            return True
+        began, scheduled_at = self.holds[document["_id"]].since or self._now, document.get("scheduled_at")
+        return isinstance(scheduled_at, datetime) and began - scheduled_at >= self._filter.delayed
+
+
+def with_hold(job: Job, document: Mapping[str, Any], hold: Hold | None) -> Job:
+    """The job with its worker, and since when it runs: from the roster, from the mark on the job, or else since the
+    assignment."""
+    if hold is None:
+        return replace(job, locked_by=None, locked_at=None)
+    since = hold.since
+    if since is None and document.get("locked_by") == hold.worker:
+        since = moment_or_none(document.get("locked_at"))
+    return replace(job, locked_by=hold.worker, locked_at=since or hold.given_at)
+
+
+def _in_milliseconds(moment: datetime) -> datetime:
+    """The precision of MongoDB, so that the next page has the same time."""
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
+# -- cursors -----------------------------------------------------------------------------------------------------------
+
+_VALUES = (datetime, DatetimeMS, int, float, str, ObjectId, UUID, type(None))
+_LONGEST = 5_000
+_MOST_VALUES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Cursor:
+    section: str
+    position: Position | None
+    """The last document of the section that was read; None before the first."""
+    began_at: datetime
+    """What "now" means in the filter, for all pages of one listing."""
+
+    def written(self, filter: JobFilter) -> str:
+        position = None if self.position is None else list(self.position)
+        raw = encode({"s": self.section, "p": position, "t": self.began_at, "f": filter.fingerprint})
+        return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def _cursor_from(text: str, filter: JobFilter) -> _Cursor:
+    """Raises InvalidFilter if it is not a cursor of this filter."""
+    none = InvalidFilter(f"{shown(text, 60)} is not a cursor; give the `next` of the previous page")
+    if not isinstance(text, str) or len(text) > _LONGEST:
+        raise none
+    try:
+        found = decode(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
+        section, position, began_at, fingerprint = found["s"], found["p"], found["t"], found["f"]
+    except (binascii.Error, BSONError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        raise none from None
+    if fingerprint != filter.fingerprint:
+        raise InvalidFilter(
+            "this cursor belongs to another filter; use it with the filter it came from, or start again without it"
+        )
+    values = position if isinstance(position, list) else [] if position is None else [object()]
+    sound = len(values) <= _MOST_VALUES and all(isinstance(v, _VALUES) and not isinstance(v, bool) for v in values)
+    if not sound or not isinstance(section, str) or not isinstance(began_at, datetime):
+        raise none
+    return _Cursor(section, tuple(position) if position is not None else None, began_at)
+
+
+def _stale() -> InvalidFilter:
+    return InvalidFilter("this cursor is no longer valid; start again without --after")
