@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 
@@ -97,17 +96,6 @@ class TestSignals:
 
 
 class TestBesideAFleet:
-    def test_a_leader_that_sleeps_gives_it_a_job_at_once(self, start: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("RECRUITER_LEASE_TIME", "60s")
-        options = ("--lease-time", "60s", "--considered-dead-after", "300s", "--backoff-from", "60s")
-        start("start", "recruiter", "--bootstrap", JOBS, *options, "--backoff-to", "60s").says("is the leader now")
-        jobs.my_pid.enqueue()
-
-        report = jobs.recruiter.run("my_pid", wait="10s")
-
-        assert report is not None
-        assert report.result == os.getpid()
-
     def test_a_caller_killed_in_the_middle_of_a_job_loses_nothing(
         self, start: Starter, fleet: Starter, store: Store, tmp_path: Path
     ) -> None:
@@ -126,29 +114,3 @@ class TestBesideAFleet:
         assert ended.done
         assert [execution.crashed for execution in ended.executions] == [True, False]
         assert len(archived(store)) == 1
-
-    def test_a_caller_frozen_too_long_finds_its_result_refused(
-        self, start: Starter, store: Store, tmp_path: Path
-    ) -> None:
-        # given a caller frozen in the middle of a job until it is off the roster
-        gate = tmp_path / "gate"
-        start("start", "recruiter", "--bootstrap", JOBS, **QUICK).says("is the leader now")
-        handle = jobs.wait_for_file.enqueue(str(gate))
-        caller = start("run", "wait_for_file", script=CALLS, **QUICK)
-        eventually(lambda: [run for entry in store.roster.entries() for run in entry.running])
-        caller.signal(signal.SIGSTOP)
-        eventually(lambda: store.roster.entries() == [])
-
-        # when somebody else has done the job, and it wakes up
-        gate.touch()
-        report = jobs.recruiter.run("wait_for_file")
-        caller.signal(signal.SIGCONT)
-
-        # then it says that its result does not count, and nothing is doubled
-        assert report is not None
-        assert report.done
-        assert caller.wait() == 1
-        assert "Superseded" in caller.log
-        (ended,) = archived(store)
-        assert (ended["_id"], ended["attempts"]) == (handle.id, 1)  # the death of a worker counts none
-        assert store.roster.entries() == []

@@ -93,13 +93,6 @@ class TestRunning:
         assert stubborn.quick.enqueue().result(WITHIN) == "quick"
         assert worker.popen.poll() is None
 
-    def test_one_that_ends_well_all_the_same_has_ended_well(self, tmp_path: Path) -> None:
-        job = stubborn.finish_anyway.enqueue(str(tmp_path))
-        eventually(lambda: started(tmp_path))
-        stubborn.recruiter.cancel(job.id)
-
-        assert job.result(WITHIN) == "done all the same"
-
 
 def test_in_a_child_with_others_only_it_stops(lead: Lead, start: Starter, tmp_path: Path) -> None:
     lead()
@@ -121,23 +114,6 @@ def test_in_a_child_with_others_only_it_stops(lead: Lead, start: Starter, tmp_pa
     assert (ended.why, ended.attempts) == ("done", 1)
 
 
-def test_one_that_eats_too_much_memory_is_ended_and_the_worker_lives(
-    lead: Lead, start: Starter, tmp_path: Path
-) -> None:
-    lead()
-    worker = start("start", "worker", "--bootstrap", APPLICATION, "--memory-hard-limit", "200MB")
-    worker.says("joined the roster")
-
-    ended = stubborn.eat.enqueue(5000, str(tmp_path)).wait(30)
-
-    assert (ended.done, ended.why) == (False, "not-scheduled-by-retry-policy")
-    assert ended.last_execution is not None
-    assert ended.last_execution.exception == "recruiter.errors.JobOutOfMemory"
-    assert "bytes of memory; 200,000,000 are allowed" in (ended.last_execution.message or "")
-    assert stubborn.quick.enqueue().result(WITHIN) == "quick"
-    assert worker.popen.poll() is None
-
-
 def test_very_many_end_without_a_pause(start: Starter, store: Store) -> None:
     """Given thousands of jobs that were cancelled, when a leader comes that takes long rests, then it takes none."""
     insert(store, *(a_job() for _ in range(3_000)))
@@ -148,17 +124,3 @@ def test_very_many_end_without_a_pause(start: Starter, store: Store) -> None:
 
     eventually(lambda: not store.scheduled.flags(1), within=100)  # in six batches: with rests, two and a half minutes
     assert stubborn.recruiter.jobs.count(state="cancelled") == (3_000, True)
-
-
-def test_a_job_that_runs_is_found_among_very_many(start: Starter, store: Store, tmp_path: Path) -> None:
-    """Given a thousand cancelled jobs that nobody archives, when one that runs is cancelled too, then it is stopped."""
-    recruiter = start("start", "recruiter", "--bootstrap", APPLICATION)
-    start("start", "worker", "--bootstrap", APPLICATION).says("joined the roster")
-    job = stubborn.sleep.enqueue(str(tmp_path))
-    eventually(lambda: started(tmp_path))
-    assert recruiter.stop() == 0
-    insert(store, *(a_job(priority=5) for _ in range(1_100)))
-
-    assert stubborn.recruiter.jobs.cancel(everything=True) == 1_101
-
-    assert job.wait(WITHIN).state is State.CANCELLED

@@ -39,19 +39,3 @@ def test_each_finished_step_is_done_once_however_often_the_job_is_killed(
         assert (tmp_path / name).read_text().split() == ["charge", "pack", "ship"]
     crashes = sum(document.get("crashes", 0) for document in store.archived.collection.find({}))
     assert crashes > 5, "nothing was shown"
-
-
-def test_a_job_that_crashed_for_good_and_is_recovered_goes_on_where_it_was(
-    lead: Lead, start: Starter, tmp_path: Path
-) -> None:
-    lead()
-    start("start", "worker", "--bootstrap", EFFECTS).says("joined the roster")
-    job = effects.charge_and_die.enqueue(str(tmp_path))
-    ended = job.wait(timeout=60)
-    assert (ended.why, [each.name for each in ended.checkpoints]) == ("crashed-too-many-times", ["charge"])
-
-    (tmp_path / "well").touch()
-    again = effects.recruiter.recover(job.id)
-
-    assert again.result(timeout=60) == "done"
-    assert (tmp_path / "charges").read_text().split() == ["charge"]

@@ -78,14 +78,6 @@ class TestPrograms:
 
     Running = tuple[Process, JobHandle[None], list[int]]
 
-    def test_end_when_their_job_is_cancelled(self, running: Running) -> None:
-        _, handle, pids = running
-
-        jobs.recruiter.cancel(handle.id, by="ada", reason="enough")
-
-        assert handle.wait(WITHIN).why == "cancelled"
-        eventually(lambda: all(map(is_gone, pids)))
-
     def test_end_when_their_job_overruns_its_time(self, worker: WorkerOf, tmp_path: Path) -> None:
         worker()
         handle = jobs.start_programs.job(str(tmp_path)).timeout("2s").in_background().execute()
@@ -117,15 +109,6 @@ class TestPrograms:
         process.signal(signal.SIGKILL)
 
         eventually(lambda: all(map(is_gone, [*family, *pids])))
-
-    def test_end_when_their_worker_stops(self, worker: WorkerOf, tmp_path: Path) -> None:
-        process = worker("--grace", "100ms")
-        jobs.start_programs.enqueue(str(tmp_path))
-        pids = programs(tmp_path)
-
-        assert process.stop() == 0
-
-        eventually(lambda: all(map(is_gone, pids)))
 
 
 class TestDeath:

@@ -145,13 +145,6 @@ def test_a_hundred_that_wait_wait_at_once(worker: WorkerOf, tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("ten")
 class TestTogether:
-    def test_ten_in_threads_meet(self) -> None:
-        finished = ended(many(jobs.meet, *[(10,)] * 10))
-
-        assert [job.result for job in finished] == [10] * 10
-        began, over = zip(*map(times, finished), strict=True)
-        assert max(began) <= min(over)
-
     def test_one_that_blocks_a_thread_holds_up_nobody(self, store: Store, tmp_path: Path) -> None:
         slow = jobs.wait_in_a_thread.enqueue(str(tmp_path), "slow")
         eventually(lambda: starts(tmp_path, "slow") == [1])
@@ -181,65 +174,8 @@ class TestTogether:
         (loop_folder / "gate").touch()
         assert blocker.result(PATIENCE) == "blocker"
 
-    def test_what_would_end_a_process_ends_only_the_job(self, ten: Process, tmp_path: Path) -> None:
-        """Given a job that exits in the loop, one in a thread, and tasks left alone that exit later."""
-        child = ten.children()
-        beside = jobs.wait_async.enqueue(str(tmp_path), "beside")
-        eventually(lambda: starts(tmp_path, "beside") == [1])
-
-        exits = ended([jobs.exit_async.enqueue(), jobs.exit_in_a_thread.enqueue()])
-        left = [handle.result(PATIENCE) for handle in many(jobs.leave_a_task_that_exits, (), (), ())]
-        ended(many(jobs.sleep_async, *[(0.05,)] * 5))
-
-        assert [job.last_execution and job.last_execution.exception for job in exits] == ["SystemExit"] * 2
-        assert {*left, jobs.my_pid.enqueue().result(PATIENCE)} == set(child)
-        (tmp_path / "gate").touch()
-        finished = beside.wait(PATIENCE)
-        assert (finished.done, finished.attempts, starts(tmp_path, "beside")) == (True, 1, [1])
-
 
 SLEEPERS: list[Task[[float], Any, int]] = [jobs.sleep_async, jobs.sleep_in_a_thread]
-
-
-class TestStopping:
-    def test_running_ones_finish_and_the_rest_is_handed_back(
-        self, worker: WorkerOf, store: Store, tmp_path: Path
-    ) -> None:
-        # given a worker whose five places are taken, of which two ask whether to stop, and twenty jobs waiting for it
-        process = worker(5, grace="60s")
-        asking = [
-            jobs.until_stop_async.enqueue(str(tmp_path), "asks async"),
-            jobs.until_stop_in_a_thread.enqueue(str(tmp_path), "asks in a thread"),
-        ]
-        waiting = [
-            *many(jobs.wait_async, (str(tmp_path), "one"), (str(tmp_path), "two")),
-            jobs.wait_in_a_thread.enqueue(str(tmp_path), "three"),
-        ]
-        eventually(lambda: starts(tmp_path, *NAMES) == [1] * 5)
-        (entry,) = [entry.id for entry in store.roster.entries()]
-        rest = [handle.id for handle in many(jobs.my_pid, *[()] * 20)]
-        store.roster.assign({entry: rest}, term=store.leases.term())
-
-        # when it is asked to stop
-        process.signal(signal.SIGTERM)
-
-        # then those that ask are told, the rest is handed back, and the others may finish
-        assert [handle.result(PATIENCE) for handle in asking] == ["told", "told"]
-        eventually(lambda: store.roster.held() == {handle.id for handle in waiting})
-        assert process.popen.poll() is None
-        (tmp_path / "gate").touch()
-        assert [job.result for job in ended(waiting)] == ["one", "two", "three"]
-        assert process.wait() == 0
-
-        # and no attempt was burnt
-        assert {job.attempts for job in ended([*asking, *waiting])} == {1}
-        assert starts(tmp_path, *NAMES) == [1] * 5
-        left = list(store.scheduled.collection.find({}))
-        assert {job["_id"] for job in left} == set(rest)
-        assert all(job["attempts"] == 0 and "last_execution" not in job for job in left)
-
-
-NAMES = ["asks async", "asks in a thread", "one", "two", "three"]
 
 
 class TestDeath:

@@ -14,7 +14,6 @@ from recruiter import FlowHandle, FlowState
 from recruiter.store.database import Store
 from tests.applications import flows
 from tests.conftest import Process, Starter, eventually
-from tests.processes.conftest import Lead
 
 FLOWS = flows.__file__
 QUICK = {"RECRUITER_CONSIDERED_DEAD_AFTER": "2s", "RECRUITER_LEASE_TIME": "1s", "RECRUITER_HEARTBEAT": "0.2s"}
@@ -38,20 +37,6 @@ def fan_out(folder: Path, parts: int, wait: float = 0.0, *, results: bool = True
     flow.add(flows.total, str(folder), [part.result for part in some])
     flow.on_success(flows.end, str(folder))
     return flow.start()
-
-
-def test_a_flow_runs_from_step_to_step(start: Starter, lead: Lead, tmp_path: Path) -> None:
-    lead()
-    start("start", "worker", "--bootstrap", FLOWS)
-    handle = fan_out(tmp_path, 20)
-    again = flows.recruiter.flow("countdown")
-    again.add(flows.countdown, str(tmp_path), 5)
-    counted = again.start()
-
-    assert handle.wait(60).state is FlowState.SUCCEEDED
-    assert counted.wait(60).counts == {"succeeded": 6}
-    eventually(lambda: "end" in flows.lines(tmp_path))
-    assert flows.recruiter.find(handle.steps()[21].job).result == sum(range(20))
 
 
 def test_a_fan_out_survives_killed_workers_and_leaders(start: Starter, store: Store, tmp_path: Path) -> None:

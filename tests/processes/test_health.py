@@ -61,16 +61,6 @@ def signs() -> dict[str, str]:
     return {"worker": "joined the roster", "recruiter": "is the leader now", "cleaner": "keeps the archive small"}
 
 
-def test_a_recruiter_that_stands_by_is_healthy_too(start: Starter, target: str) -> None:
-    first = start("start", "recruiter", **HASTY)
-    first.says("is the leader now")
-    second = start("start", "recruiter", **HASTY)
-    second.says("stands by")
-
-    for process in (first, second):
-        eventually(lambda: health(target, "--role", "recruiter", "--pid", str(process.pid))[0] == 0, within=10)  # noqa: B023
-
-
 def test_the_processes_of_other_hosts_do_not_count(start: Starter, target: str) -> None:
     worker = start("start", "worker", "--bootstrap", jobs.__file__, "--host", "elsewhere", **HASTY)
     worker.says("joined the roster")

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from recruiter.domain.job import JobId
-from recruiter.domain.planning.limits import Limit
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.events import Event, Events
@@ -20,7 +19,7 @@ from recruiter.processes.recruiter import RecruiterProcess
 from recruiter.settings import Settings
 from recruiter.store.database import Store
 from tests.conftest import eventually
-from tests.samples import NOW, a_job, insert, on_the_roster
+from tests.samples import a_job, insert, on_the_roster
 
 Told = list[tuple[str, ...]]
 
@@ -102,22 +101,3 @@ def test_jobs_that_fit_nowhere(store: Store, told: Told) -> None:
     eventually(lambda: len(store.roster.holders()["w3"]) >= 1)
     the_leader_looks_again(store)
     assert len(told) == 2
-
-
-@pytest.fixture
-def little_memory(store: Store) -> None:
-    """A limit that the leader knows from the start; of a new one it hears within a second."""
-    store.limits.set(Limit("resource:mem", 50), None, NOW)
-
-
-@pytest.mark.usefixtures("little_memory")
-def test_jobs_that_need_more_than_the_fleet_may_use(store: Store, told: Told) -> None:
-    on_the_roster(store, "w1", resources="mem=100,proc=4", slots=1)
-    an_ordinary_job(store, needs=Needs.of(mem=60))
-    busy = an_ordinary_job(store)
-
-    eventually(lambda: told)
-
-    assert told[0][:3] == ("lane.never_fits", "generic", "add")
-    assert "the whole fleet may use 50" in told[0][3]
-    assert store.roster.held() == set(busy), "all slots are busy, and it is told all the same"

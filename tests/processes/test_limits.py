@@ -83,32 +83,6 @@ def test_random_jobs_never_cross_a_limit(start: Starter, store: Store) -> None:
     assert {run["attempts"] for run in store.archived.collection.find()} == {1}
 
 
-def test_a_big_job_waits_for_a_few_small_ones_and_for_one_buffer(start: Starter, store: Store) -> None:
-    # given a worker in the middle of more small jobs and more ordinary ones, which it prefetches, than it can run
-    slots = 4
-    start("start", "recruiter", "--bootstrap", APPLICATION)
-    resources = ("--concurrency", str(slots), "--resources", f"proc={slots}", "--host", "here")
-    start("start", "worker", "--bootstrap", APPLICATION, *resources)
-    small = [limited.a.job(0.02).needing(proc=1).in_background().execute() for _ in range(100)]
-    ordinary = limited.innocent.enqueue_many([(number,) for number in range(3000)])
-    eventually(lambda: store.archived.collection.count_documents({"task": "innocent"}) > 100)
-
-    # when a job comes first that needs the whole host
-    big = limited.c.job(0.0).needing(proc=slots).with_priority(1).in_background().execute()
-    ended = big.wait(60)
-
-    # then no more small ones were started before it than could have been given when it came
-    assert ended.last_execution is not None
-    between = {"$gte": ended.created_at, "$lt": ended.last_execution.started_at}
-    query = {"last_execution.started_at": between}
-    assert store.archived.collection.count_documents({"task": "a", **query}) <= 2 * slots
-    # nor did it wait until there were no more ordinary ones
-    eventually(lambda: store.archived.collection.estimated_document_count() == 3101, within=60)
-    after = {"last_execution.started_at": {"$gt": ended.last_execution.started_at}}
-    assert store.archived.collection.count_documents({"task": "innocent", **after}) > len(ordinary) // 10
-    assert store.archived.collection.count_documents({"task": "a", **after}) > len(small) // 10
-
-
 def test_a_job_that_kills_its_whole_worker_is_set_aside_after_three_that_it_had_alone_and_harms_nobody(
     start: Starter, store: Store
 ) -> None:

@@ -4,8 +4,6 @@ silent."""
 from __future__ import annotations
 
 import signal
-import threading
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +17,6 @@ from recruiter.domain.state import State
 from recruiter.results import JobHandle
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
-from recruiter.store.job_fields import LOCK
 from tests.applications import progress as app
 from tests.conftest import Process, Starter, eventually
 from tests.processes.conftest import Lead
@@ -187,74 +184,6 @@ def test_nothing_is_lost_when_an_attempt_ends_badly(
     assert end.status[1].error
     assert [line.text for line in end.log] == ["in run 1", "in run 2"]
     assert end.locked_by is None
-
-
-def test_a_frozen_worker_cannot_change_what_a_later_attempt_says(
-    lead: Lead, start: Starter, store: Store, tmp_path: Path
-) -> None:
-    # given a worker that is frozen with a job that talks without end
-    lead(**QUICKLY)
-    frozen = start_worker(start)
-    gate = tmp_path / "gate"
-    handle = app.chatter.enqueue(2_000, 600.0, str(gate))
-    eventually(lambda: document(store, handle.id).get("progress"))
-    family = [psutil.Process(frozen.pid), *frozen.descendants()]
-    for member in family:
-        member.suspend()
-    eventually(lambda: store.roster.entries() == [])
-
-    # when another worker runs it, and the first one wakes up
-    start_worker(start)
-    (other,) = [entry.id for entry in store.roster.entries()]
-    eventually(lambda: document(store, handle.id).get("locked_by") == other)
-    lockers: set[str] = set()
-    stop = threading.Event()
-    watching = threading.Thread(target=_watch, args=(store, handle, lockers, stop))
-    watching.start()
-    for member in family:
-        member.resume()
-    frozen.says("no longer on the roster")
-    eventually(lambda: len(store.roster.entries()) == 2)
-    stop.set()
-    watching.join()
-
-    # then only the second one was ever seen there
-    assert lockers == {other}
-    found = document(store, handle.id)
-    assert (found["worker_deaths"], found["locked_by"]) == (1, other)
-    assert [entry["state"] for entry in found["status"]] == ["running", "waiting", "running"]
-
-
-def _watch(store: Store, handle: JobHandle[Any], lockers: set[str], stop: threading.Event) -> None:
-    while not stop.is_set():
-        lockers.add(document(store, handle.id)["locked_by"])
-        time.sleep(0.002)
-
-
-def test_a_job_that_is_handed_back_keeps_what_it_said_and_is_nobodys(
-    lead: Lead, start: Starter, store: Store, tmp_path: Path
-) -> None:
-    # given a worker with a job that does not end
-    lead(**QUICKLY)
-    worker = start_worker(start, "--grace", "100ms")
-    handle = app.until_stopped.enqueue(str(tmp_path))
-    eventually(lambda: document(store, handle.id).get("log"))
-
-    # when the worker stops
-    assert worker.stop() == 0
-
-    # then the job waits, with what it said
-    found = document(store, handle.id)
-    assert set(LOCK).isdisjoint(found)
-    assert found["attempts"] == 0
-    assert seen(handle).state is State.WAITING
-    assert stages(seen(handle)) == [("running", "first run", 0.5)]
-
-    # and goes on from there
-    start_worker(start)
-    end = handle.wait(timeout=60)
-    assert [stage for _, stage, _ in stages(end)] == ["first run", "second run", "second run"]
-    assert [line.text for line in end.log] == ["first run", "second run"]
 
 
 def test_telling_progress_wakes_no_leader(lead: Lead, start: Starter, store: Store, tmp_path: Path) -> None:

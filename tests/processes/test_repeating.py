@@ -40,14 +40,3 @@ def test_every_second_has_one_job_though_leaders_are_killed(start: Starter, stor
     assert [later - earlier for earlier, later in itertools.pairwise(moments)] == [timedelta(seconds=1)] * (
         len(moments) - 1
     )
-
-
-def test_the_hook_and_the_decorator_have_made_their_schedulers(fleet: Starter, store: Store) -> None:
-    fleet(APPLICATION)
-
-    eventually(lambda: occurrences(store, "report:hook") and occurrences(store, "tick"))
-
-    assert [scheduler.urn for scheduler in store.schedulers.all()] == ["report:hook", "tick"]
-    ended = store.archived.latest("tick")
-    assert ended is not None
-    assert (ended.result, ended.done) == ("tick", True)

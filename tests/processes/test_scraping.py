@@ -115,11 +115,6 @@ def test_a_scraper_must_say_the_token_if_there_is_one(start: Starter) -> None:
     assert "recruiter_up 1.0" in told.text
 
 
-def test_mongodb_that_is_away_is_told_to_the_scraper(start: Starter) -> None:
-    away = start("metrics", "--port", "0", "--target", "mongodb://127.0.0.1:9/?serverSelectionTimeoutMS=300")
-    assert of(scrape(address_of(away)), "recruiter_up") == 0
-
-
 def test_once_prints_them(target: str, store: Store) -> None:
     del store
     code, said = here(target, "metrics", "--once")

@@ -88,21 +88,6 @@ def test_the_only_child_is_replaced_if_it_stands_still_while_it_runs_nothing(
     assert jobs.my_pid.enqueue().result(WITHIN) != still
 
 
-def test_a_job_that_blocks_its_loop_keeps_no_jobs_next_to_a_free_child(worker: WorkerOf, tmp_path: Path) -> None:
-    """Given two children with three places, and a job that blocks the event loop of one, when async jobs are enqueued,
-    then all of them run in the other child, and the one that blocks goes on."""
-    worker(2, "--concurrency", "3")
-    blocking = jobs.block_the_loop.enqueue(str(tmp_path), "blocks")
-    eventually(lambda: (tmp_path / "blocks").exists())
-
-    handles = [jobs.sleep_async.enqueue(0.0) for _ in range(12)]
-
-    for handle in handles:
-        assert handle.result(WITHIN) >= 1
-    (tmp_path / "gate").touch()
-    assert blocking.result(WITHIN) == "blocks"
-
-
 def test_the_death_of_a_child_whose_guard_stands_still_is_noticed(
     worker: WorkerOf, stopped: Stopped, tmp_path: Path
 ) -> None:

@@ -56,22 +56,6 @@ def test_running_jobs_finish_and_prefetched_ones_are_handed_back(
     assert all(job["attempts"] == 0 and "last_execution" not in job for job in waiting)
 
 
-def test_a_signal_to_the_whole_process_group_is_a_graceful_stop(
-    lead: Lead, start: Starter, store: Store, tmp_path: Path
-) -> None:
-    """A service manager, or a terminal that closes, signals everybody at once."""
-    gate = tmp_path / "gate"
-    worker = busy_worker(start, lead, store, gate)
-    for member in [*worker.descendants(), psutil.Process(worker.pid)]:
-        member.send_signal(signal.SIGTERM)
-    worker.says("asked to stop")
-    gate.touch()
-
-    assert worker.wait() == 0
-    finished = list(store.archived.collection.find({}))
-    assert [(job["task"], job["done"], job["attempts"]) for job in finished] == [("wait_for_file", True, 1)] * 2
-
-
 def test_at_most_once_jobs_that_never_started_are_handed_back_unmarked(
     lead: Lead, start: Starter, store: Store, tmp_path: Path
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from recruiter import Recruiter
@@ -14,8 +13,6 @@ from recruiter.results import JobHandle
 from recruiter.workable import Workable
 from recruiter.workables.outcomes import (
     AlwaysSucceed,
-    ConsumeMemory,
-    ExitAbruptly,
     LazyBones,
 )
 from recruiter.workables.shell import ShellCommand
@@ -52,45 +49,6 @@ def long_family(folder: Path) -> ShellCommand:
     return ShellCommand(["sh", "-c", script], cwd=folder)
 
 
-def test_a_job_that_exits_abruptly_is_the_only_one_that_fails(lead: Lead, start: Starter, recruiter: Recruiter) -> None:
-    # given jobs around one that ends its process
-    worker = start_worker(start, lead)
-    (child,) = worker.children()
-    before = [enqueue(recruiter, AlwaysSucceed()) for _ in range(10)]
-    guilty = enqueue(recruiter, ExitAbruptly(7))
-    after = [enqueue(recruiter, AlwaysSucceed()) for _ in range(10)]
-
-    # then it is tried three times and set aside
-    end = guilty.wait(timeout=60)
-    assert end.why == "crashed-too-many-times"
-    assert [execution.crashed for execution in end.executions] == [True, True, True]
-    assert "exited with code 7" in (failure(guilty).message or "")
-
-    # and the others run once, in another child of the same worker
-    ends = [handle.wait(timeout=60) for handle in (*before, *after)]
-    assert all(end.done and len(end.executions) == 1 for end in ends)
-    assert worker.popen.poll() is None
-    assert child not in worker.children()
-
-
-def test_memory_that_is_not_given_back_costs_the_child_its_place(
-    lead: Lead, start: Starter, recruiter: Recruiter
-) -> None:
-    # given a worker with a limit, whose child stays below it
-    worker = start_worker(start, lead, "--memory-limit", "150MB")
-    (child,) = worker.children()
-
-    # when a job holds more than that
-    large = enqueue(recruiter, ConsumeMemory(200, hold=True))
-
-    # then it ends well, and the next ones run in a new child
-    assert large.wait(timeout=60).done
-    worker.says("will be replaced")
-    (fresh,) = eventually(lambda: [pid for pid in worker.children() if pid != child and is_gone(child)])
-    assert enqueue(recruiter, AlwaysSucceed()).wait(timeout=60).done
-    assert worker.children() == [fresh]
-
-
 @pytest.mark.parametrize("options", [(), ("--concurrency", "4")], ids=["one at a time", "four at once"])
 def test_what_does_not_end_is_told_to_when_its_time_is_over(
     lead: Lead, start: Starter, recruiter: Recruiter, tmp_path: Path, options: tuple[str, ...]
@@ -110,20 +68,6 @@ def test_what_does_not_end_is_told_to_when_its_time_is_over(
     eventually(lambda: all(map(is_gone, family)))
     assert enqueue(recruiter, AlwaysSucceed()).wait(timeout=60).done
     assert worker.children() == children
-
-
-def test_a_program_dies_with_the_process_that_runs_its_job(
-    lead: Lead, start: Starter, recruiter: Recruiter, tmp_path: Path
-) -> None:
-    worker = start_worker(start, lead, SHELL_PROGRAMS="sh")
-    handle = long_family(tmp_path).as_job_of(recruiter).at_most_once().in_background().execute()
-    family = family_in(tmp_path)
-    (child,) = worker.children()
-
-    psutil.Process(child).kill()
-
-    eventually(lambda: all(map(is_gone, family)))
-    assert handle.wait(timeout=60).why == "lost"
 
 
 def test_programs_run_only_where_the_application_enables_them(lead: Lead, start: Starter, recruiter: Recruiter) -> None:
