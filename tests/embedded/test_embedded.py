@@ -117,32 +117,10 @@ def running() -> Iterator[EmbeddedServer]:
         yield server
 
 
-def test_it_is_a_writable_replica_set_with_transactions(running: EmbeddedServer) -> None:
-    client: MongoClient[dict[str, Any]] = MongoClient(running.uri)
-    with client, client.start_session() as session, session.start_transaction():
-        client.test.things.insert_one({"_id": "in a transaction"}, session=session)
-    assert names(running.uri) == ["in a transaction"]
-
-
 def test_it_is_reachable_from_this_machine_only_and_by_tcp_only(running: EmbeddedServer) -> None:
     listening = [c for c in psutil.Process(running.pid).net_connections("all") if c.status == "LISTEN"]
     assert [f"{c.laddr.ip}:{c.laddr.port}" for c in listening] == [running.address]
     assert not Path(f"/tmp/mongodb-{listening[0].laddr.port}.sock").exists()
-
-
-def test_stop_leaves_nothing_behind_and_may_be_called_twice() -> None:
-    server = EmbeddedServer()
-    server.start()
-    pid, folder = server.pid, server.folder
-    assert folder is not None
-
-    server.stop()
-    server.stop()
-
-    assert gone(pid)
-    assert not folder.exists()
-    assert not server.running
-    assert server.pid is None
 
 
 def test_after_stop_it_comes_back_at_the_same_address_with_its_data(tmp_path: Path) -> None:
@@ -292,11 +270,6 @@ def test_a_folder_of_another_replica_set_is_refused(tmp_path: Path) -> None:
         two.start()
     with pytest.raises(ServerDidNotStart, match="set one, not two"):
         two.start()
-
-
-def test_a_named_binary_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(NoServerBinary, match=f"no mongod at {tmp_path}/mongod"):
-        EmbeddedServer(tmp_path, binary=str(tmp_path / "mongod")).start()
 
 
 def test_without_any_binary_the_ways_out_are_listed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -12,15 +12,12 @@ from bson import Binary, Int64, ObjectId
 from bson.datetime_ms import DatetimeMS
 
 from recruiter.clock import StoppedClock
-from recruiter.doctor import examine
-from recruiter.domain.state import State
-from recruiter.errors import StoreError, Superseded
+from recruiter.errors import Superseded
 from recruiter.steps.adopt import MAX_ADOPTED_PER_PASS, Adoption, set_aside
 from recruiter.store import reading
 from recruiter.store.codec import adopted_fields, decode
 from recruiter.store.collections.inbox import unlocked
 from recruiter.store.database import Store
-from recruiter.views.explain import explain
 from recruiter.views.find import find
 from tests.inbox import Leader, by_hand
 from tests.samples import NOW, a_job, document, done, insert, on_the_roster, places
@@ -34,24 +31,6 @@ def leader(store: Store) -> Leader:
 
 
 class TestGood:
-    def test_what_it_says_of_itself_is_kept(self, store: Store, leader: Leader) -> None:
-        options = {
-            "group": "mail",
-            "priority": 2.5,
-            "created_at": NOW - timedelta(days=1),
-            "scheduled_at": NOW + timedelta(days=1),
-            "attempts": 2,
-            "method": "ping",
-            "urn": "u",
-            "at_most_once": True,
-            "retry_policy": {"class": "RetryManyTimes", "parameters": {"n": 3, "seconds": 60}},
-        }
-        by_hand(store, {"_id": "x", "task": "add", "args": [1, 2], "tags": ["a"], "username": "ada", **options})
-
-        leader.adopts()
-
-        assert store.scheduled.get("x") == a_job("x", args=[1, 2], tags=("a",), owner="ada", **options)
-
     @pytest.mark.parametrize("id", ["text", 5, Int64(2**40), ObjectId(), UUID(int=9)], ids=lambda id: type(id).__name__)
     def test_every_kind_of_id_can_be_given_to_a_worker(self, store: Store, leader: Leader, id: Any) -> None:
         by_hand(store, {"_id": id, "task": "add"})
@@ -64,20 +43,6 @@ class TestGood:
         assert found == id
         ((fetched, raw),) = store.scheduled.fetch(list(store.roster.held()))
         assert (fetched, decode(raw)["args"]) == (id, {})
-
-    def test_nulls_count_as_not_said(self, store: Store, leader: Leader) -> None:
-        by_hand(store, {"_id": 1, "task": "add", "lane": None, "priority": None, "scheduled_at": None, "tags": None})
-
-        assert leader.adopts() == Adoption(1, ())
-        assert store.scheduled.get(1) == a_job(1, args={})
-
-    def test_adopting_twice_changes_nothing(self, store: Store, leader: Leader) -> None:
-        by_hand(store, {"_id": 1, "task": "add"})
-        leader.adopts()
-        before = document(store, 1)
-
-        assert leader.adopts() == Adoption(0, ())
-        assert document(store, 1) == before
 
     def test_hostile_keys_stay_data(self, store: Store, leader: Leader) -> None:
         args = {"$where": "sleep(1000)", "a.b": {"$ne": None}, "": 1, "__class__": "os.system"}
@@ -230,29 +195,6 @@ class TestLocked:
         assert leader.adopts().adopted == 1
         assert store.due_jobs.due(["generic/add"], NOW, 10, set()) == ["good"]
 
-    def test_people_see_who_holds_it(self, store: Store, leader: Leader) -> None:
-        del leader
-        since = NOW - 5 * MINUTE
-        by_hand(store, {"_id": "x", "task": "add", "args": [1, 2], "locked_by": "other:1", "locked_at": since})
-
-        found = find(store, "x")
-
-        assert found == a_job("x", args=[1, 2], locked_by="other:1", locked_at=since)
-        assert found is not None
-        assert found.state == State.RUNNING
-        assert explain(store, "x", NOW) == (
-            "another program has inserted this job and locked it: other:1 since 2030-01-01 11:55:00 UTC; "
-            "the lock ends at 12:10:00 UTC"
-        )
-
-    def test_what_is_malformed_is_not_seen_before_it_is_set_aside(self, store: Store, leader: Leader) -> None:
-        by_hand(store, {"_id": "x", "args": [], "locked_by": "other:1", "locked_at": NOW})
-
-        assert leader.adopts() == Adoption(0, ())
-        with pytest.raises(StoreError, match="no leader has adopted it yet"):
-            find(store, "x")
-        assert len(leader.adopts(NOW + 15 * MINUTE).set_aside) == 1
-
 
 def test_a_job_that_waits_is_not_touched(store: Store, leader: Leader) -> None:
     (id,) = insert(store, a_job())
@@ -287,12 +229,3 @@ def test_a_document_that_is_locked_meanwhile_is_not_set_aside(store: Store, lead
     assert aside == ()
     assert store.scheduled.exists("x")
     assert store.archived.collection.count_documents({}) == 0
-
-
-def test_doctor_counts_what_has_not_been_adopted(store: Store) -> None:
-    by_hand(store, {"_id": "x", "task": "add"}, {"_id": "y", "task": 7})
-
-    findings = [finding.text for finding in examine(store) if "adopted" in finding.text]
-
-    assert findings
-    assert "2 documents" in findings[0]

@@ -206,15 +206,6 @@ class TestCounts:
 
         assert analyse(store, store.clock.now(), MINUTE).ended == {}
 
-    def test_a_job_that_runs_where_it_is_made_is_counted(self, recruiter: Recruiter) -> None:
-        @recruiter.task(name="counted_here")
-        def counted_here() -> int:
-            return 3
-
-        counted_here.job().here().execute()
-
-        assert recruiter.analytics(task="counted_here").ended == {"succeeded": 1}
-
     def test_folding_leaves_one_document_and_the_same_answer(self, store: Store, target: str) -> None:
         at = minute_of(store.clock.now()) - 5 * MINUTE
         for _ in range(3):
@@ -232,12 +223,6 @@ class TestCounts:
             {"hour": hour_of(at), "group": "generic", "task": "add"},
             {"total": True, "group": "generic", "task": "add"},
         ]
-
-    def test_the_present_minute_is_not_folded(self, store: Store) -> None:
-        job = a_job()
-        keep(store, job, ended(job, store.clock.now()))
-
-        assert store.transactions.fold_statistics(store.clock.now()) == 0
 
     def test_old_counts_go(self, store: Store) -> None:
         now = store.clock.now()
@@ -288,14 +273,6 @@ class TestQueue:
         assert self.queue_of(store) == (1, 0, 1, 0)
         assert self.queue_of(store, group="mail") == (1, 0, 1, 0)
 
-    def test_as_seen_at_another_time(self, store: Store) -> None:
-        now = store.clock.now()
-        insert(store, a_job(scheduled_at=now + 10 * MINUTE))
-
-        jobs = analyse(store, now + 20 * MINUTE, MINUTE).jobs
-
-        assert (jobs.queued, jobs.postponed) == (1, 0)
-
     @pytest.mark.parametrize("which", [{}, {"group": "generic"}], ids=["all", "group"])
     def test_zombies_are_held_by_the_silent(self, store: Store, which: dict[str, str]) -> None:
         now = store.clock.now()
@@ -306,33 +283,6 @@ class TestQueue:
         store.roster.assign({"silent": [held.id], "well": [again.id]}, term=1)
 
         assert self.queue_of(store, **which) == (1, 0, 1, 1)
-
-    def test_cancelled_jobs_are_not_in_the_queue(self, recruiter: Recruiter) -> None:
-        job = recruiter.job("nobody_knows").in_background().execute()
-        recruiter.cancel(job.id)
-
-        assert recruiter.analytics().jobs.queued == 0
-
-
-def test_counts_by_group_task_owner_and_tag(recruiter: Recruiter) -> None:
-    """Given jobs in every state, when they are counted by each name they can have, then each is found under it."""
-
-    @recruiter.task(name="by_name", group="mail")
-    def by_name() -> None: ...
-
-    by_name.job().tagged_as("red", "big").owned_by("ada").in_background().execute()
-    by_name.job().tagged_as("red").in_background().execute()
-    assert len(recruiter.run_all(by_name)) == 2
-    by_name.job().tagged_as("red").owned_by("bob").schedule_in("1 hour").in_background().execute()
-    held = by_name.job().tagged_as("red").in_background().execute()
-    on_the_roster(recruiter.store)
-    recruiter.store.roster.assign({"w1": [held.id]}, term=1)
-
-    everything = {"succeeded": 2, "waiting": 1, "running": 1}
-    assert recruiter.counts("tag") == {"red": everything, "big": {"succeeded": 1}}
-    assert recruiter.counts("owner") == {"ada": {"succeeded": 1}, "bob": {"waiting": 1}}
-    assert recruiter.counts("group") == {"mail": everything}
-    assert recruiter.counts("task") == {"by_name": everything}
 
 
 def test_counts_by_something_else_are_refused(recruiter: Recruiter) -> None:

@@ -18,7 +18,7 @@ from pymongo.monitoring import CommandStartedEvent
 
 from recruiter import ArchivedJob, Job, JobHandle, Recruiter, RecruiterError, Task
 from recruiter.builder import JobBuilder, WorkableJob
-from recruiter.errors import InvalidArguments, JobExists, JobNotFound, ResultTimeout, StoreUnreachable
+from recruiter.errors import InvalidArguments, JobExists, JobNotFound, ResultTimeout
 from recruiter.jobs import Jobs
 from recruiter.results import Results
 from recruiter.store.codec import decode
@@ -173,28 +173,6 @@ class TestTwins:
         asyncio.run(give_up())
 
         assert eventually(lambda: recruiter.store.scheduled.get("x"))
-
-    def test_a_connection_that_did_not_come_about_is_closed(
-        self, unreachable: Recruiter, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        closed: list[Store] = []
-        monkeypatch.setattr(Store, "close", lambda store: closed.append(store))
-
-        with pytest.raises(StoreUnreachable):
-            unreachable.find("x")
-
-        assert len(closed) == 1
-
-
-@pytest.fixture
-def unreachable(monkeypatch: pytest.MonkeyPatch) -> Recruiter:
-    """An application whose server does not answer."""
-
-    def check(store: Store) -> None:
-        raise StoreUnreachable(f"no answer from {store.target}")
-
-    monkeypatch.setattr(Store, "check", check)
-    return Recruiter("127.0.0.1:1")
 
 
 async def reached(gate: Gate) -> None:
@@ -404,20 +382,6 @@ class TestOptimisticAsyncJobs:
         finally:
             for loop in loops:
                 loop.close()
-
-    def test_the_loop_they_ran_in_is_closed_with_the_application(self, recruiter: Recruiter) -> None:
-        loops: list[asyncio.AbstractEventLoop] = []
-
-        async def look() -> None:
-            loops.append(asyncio.get_running_loop())
-
-        recruiter.task(look).job().here().execute()
-        recruiter.close()
-
-        try:
-            assert loops[0].is_closed()
-        finally:
-            loops[0].close()
 
     def test_without_it_they_run_or_the_call_is_refused(self, recruiter: Recruiter) -> None:
         """Given a running loop and the call that is not for loops."""

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -127,25 +126,6 @@ def everything() -> dict[str, Any]:
     }
 
 
-class Curious(Workable):
-    """Looks at itself wherever its code runs."""
-
-    seen: ClassVar[list[Any]] = []
-
-    def __init__(self) -> None:
-        self.seen.append(("constructor", current_job.id))
-
-    def execute(self) -> str:
-        self.seen.append(("method", current_job.id))
-        return "looked"
-
-    def after_success(self, result: Any) -> None:
-        self.seen.append((result, current_job.id))
-
-    def on_event(self, event: Event) -> None:
-        self.seen.append((event.name, current_job.id))
-
-
 class TestCurrentJob:
     @pytest.mark.parametrize("function", both_colours(everything))
     def test_it_knows_everything_about_itself(self, bench: Bench, function: Callable[[], Any]) -> None:
@@ -170,14 +150,6 @@ class TestCurrentJob:
             "whole": "me",
         }
 
-    def test_constructor_finalizers_and_listener_see_it_too(self, bench: Bench) -> None:
-        Curious.seen.clear()
-
-        bench.of_job(a_job("me", task="Curious", args={}))
-
-        parts = ["constructor", "job.started", "method", "looked", "job.ended"]
-        assert Curious.seen == [(part, "me") for part in parts]
-
     def test_a_job_inside_a_job_is_itself_and_then_it_is_the_outer_one_again(self, bench: Bench) -> None:
         inner = a_task(bench, lambda: str(current_job.id), id="inner")
 
@@ -185,36 +157,6 @@ class TestCurrentJob:
             return [str(current_job.id), ended(bench.of_job(inner))["result"], str(current_job.id)]
 
         assert ended(bench.of_job(a_task(bench, outer, id="outer")))["result"] == ["outer", "inner", "outer"]
-
-    @pytest.mark.parametrize(
-        "function",
-        [lambda: 1, failing, raising(SystemExit(1)), raising(RetryLater(1)), raising(GeneratorExit())],
-        ids=["success", "failure", "exit", "later", "generator exit"],
-    )
-    def test_nothing_of_it_is_left_for_the_next(self, bench: Bench, function: Callable[[], Any]) -> None:
-        for number in range(2):
-            bench.of_job(a_task(bench, function, id=f"first{number}"))
-            assert not current_job
-        bench.of_job(a_job(task="Impossible", args={}))
-        assert not current_job
-
-        assert ended(bench.of_job(a_task(bench, lambda: str(current_job.id), id="next")))["result"] == "next"
-
-    def test_jobs_that_share_a_loop_do_not_mix_themselves_up(self, bench: Bench) -> None:
-        async def look() -> list[str]:
-            ids = []
-            for _ in range(5):
-                ids.append(str(current_job.id))
-                await asyncio.sleep(0)
-            return ids
-
-        jobs = [a_task(bench, look, id=f"job{number}") for number in range(10)]
-
-        async def all_at_once() -> list[Outcome]:
-            return await asyncio.gather(*(bench.executor.run_async(encode(job_document(job))) for job in jobs))
-
-        results = [ended(outcome)["result"] for outcome in asyncio.run(all_at_once())]
-        assert results == [[f"job{number}"] * 5 for number in range(10)]
 
     def test_jobs_in_threads_do_not_mix_themselves_up(self, bench: Bench) -> None:
         together = threading.Barrier(5, timeout=20)
@@ -251,9 +193,6 @@ class TestItsApplication:
 
         assert found == [bench.recruiter]
 
-    def test_a_workable_belongs_to_the_first(self, bench: Bench) -> None:
-        assert ended(bench.of_job(a_job(task="Belonging", args={})))["result"] == str(bench.recruiter)
-
     def test_without_one_it_says_so(self, bench: Bench) -> None:
         bench.executor = executor(bench, owners=[])
 
@@ -261,24 +200,6 @@ class TestItsApplication:
 
         assert job["last_execution"]["class"] == "recruiter.errors.NoCurrentJob"
         assert "without an application" in job["last_execution"]["message"]
-
-
-class Belonging(Workable):
-    def execute(self) -> str:
-        return str(current_job.recruiter)
-
-
-class Impossible(Workable):
-    def __init__(self) -> None:
-        raise ZeroDivisionError("in the constructor")
-
-    def execute(self) -> None:
-        pass
-
-    def after_failure(self, error: BaseException) -> None:
-        raise AssertionError(f"nobody was there to hear of {error}")
-
-    finalize = after_failure  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -336,31 +257,8 @@ class TestIsLastAttempt:
         assert told == [last]
         assert isinstance(outcome, ToArchive) is last
 
-    def test_a_job_that_runs_at_most_once_has_no_other(self, bench: Bench) -> None:
-        policy = bench.policy(RetryForever(1))
-
-        assert bench.archived(lambda: current_job.is_last_attempt, retry_policy=policy, at_most_once=True)["result"]
-
 
 class TestPreviousFailure:
-    def test_it_is_the_attempt_before_this_one(self, bench: Bench) -> None:
-        messages = iter(["first", "second"])
-
-        def fail_twice() -> list[Any]:
-            before = current_job.previous_failure
-            seen.append(before and (before.exception, before.message, before.worker))
-            if (message := next(messages, None)) is not None:
-                raise ValueError(message)
-            return []
-
-        seen: list[Any] = []
-        job = job_document(a_task(bench, fail_twice, retry_policy=bench.policy(RetryForever(0))))
-        for _ in range(2):
-            job = next_attempt(bench, job, bench.executor.run(encode(job)))
-        assert ended(bench.executor.run(encode(job)))["done"]
-
-        assert seen == [None, ("ValueError", "first", "w1"), ("ValueError", "second", "w1")]
-
     def test_the_death_of_its_process_is_one(self, bench: Bench) -> None:
         def look() -> list[Any]:
             before = current_job.previous_failure
@@ -451,28 +349,6 @@ def named(log: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
 
 @COLOURS
 class TestFinalizersOfATask:
-    def test_after_a_success(self, bench: Bench, colour: str) -> None:
-        log: list[tuple[str, Any]] = []
-        task = with_finalizers(bench, lambda: {"n": 1}, colour, log)
-
-        assert ended(bench.of_job(a_job(task=task, args={})))["done"]
-
-        assert log == [
-            ("after_success 1", {"n": 1}),
-            ("after_success 2", {"n": 1}),
-            ("finalize 1", None),
-            ("finalize 2", None),
-        ]
-
-    def test_after_the_last_failure(self, bench: Bench, colour: str) -> None:
-        log: list[tuple[str, Any]] = []
-        task = with_finalizers(bench, failing, colour, log)
-
-        bench.of_job(a_job(task=task, args={}, attempts=1, retry_policy=bench.policy(RetryManyTimes(1, 0))))
-
-        parts = ["after_failure", "after_last_failure", "finalize"]
-        assert named(log) == [(f"{part} {number}", ValueError) for part in parts for number in (1, 2)]
-
     def test_a_result_that_cannot_be_stored_is_a_failure(self, bench: Bench, colour: str) -> None:
         log: list[tuple[str, Any]] = []
         task = with_finalizers(bench, lambda: object(), colour, log)
@@ -623,16 +499,6 @@ class TestEvents:
         assert told == expected
         assert (trace is not None and "ValueError: no good" in trace) == (event == "job.failure.last")
 
-    def test_the_outcome_is_told_when_the_finalizers_are_done(self, bench: Bench, told: list[Event]) -> None:
-        task = bench.recruiter.task(name="finalized")(lambda: 1)
-        when: list[list[str]] = []
-        task.finalize(lambda _: when.append([event.name for event in told]))
-
-        bench.of_job(a_job(task=task.name, args={}))
-
-        assert when == [["job.started"]]
-        assert [event.name for event in told] == ["job.started", "job.ended"]
-
     @pytest.mark.parametrize(
         "error", [ValueError("oh"), SystemExit(1), KeyboardInterrupt(), JobTimedOut("x"), RetryLater(1)], ids=repr
     )
@@ -735,12 +601,6 @@ class TestRetryLater:
         assert (job["attempts"], job["last_execution"]["class"]) == (1, f"recruiter.errors.{error}")
         assert words in job["last_execution"]["message"]
 
-    def test_a_job_that_runs_at_most_once_cannot(self, bench: Bench) -> None:
-        job = bench.archived(raising(RetryLater(1)), at_most_once=True)
-
-        assert (job["done"], job["attempts"], job["why"]) == (False, 1, "not-scheduled-by-retry-policy")
-        assert "at-most-once" in job["last_execution"]["message"]
-
 
 # -- timeouts --------------------------------------------------------------------------------------------------------
 
@@ -756,10 +616,6 @@ def stay() -> None:
 
 async def stay_async() -> None:
     await asyncio.sleep(20)
-
-
-def wait_in_c() -> None:
-    threading.Event().wait(20)
 
 
 def stay_for(seconds: float) -> str:
@@ -787,14 +643,6 @@ class BySignal(Executor):
         return super().run(raw, interruptible or Interruptible(by_signal=True), hard, on_progress)
 
 
-def test_interrupting_by_signal() -> None:
-    """A signal of the operating system, in a process of its own: if it hits anything else, it ends that process."""
-    ours = [__file__, "-k", "TestTimeout and main", "-q", "-p", "no:xdist"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    ended = subprocess.run([sys.executable, "-m", "pytest", *ours], capture_output=True, text=True, env=environment)
-    assert ended.returncode == 0, f"code {ended.returncode}:\n{ended.stdout[-4000:]}\n{ended.stderr[-2000:]}"
-
-
 class TestTimeout:
     @pytest.fixture(params=["in a thread", "in the main thread"])
     def timed(self, bench: Bench, request: pytest.FixtureRequest) -> Iterator[Bench]:
@@ -817,13 +665,6 @@ class TestTimeout:
         assert (job["why"], execution["class"]) == ("not-scheduled-by-retry-policy", "recruiter.errors.JobTimedOut")
         assert execution["message"] == "the job's time of 50ms is over"
         assert function.__name__ in execution["trace"] or function is stay_async
-
-    @pytest.mark.timeout(120, method="thread")
-    @pytest.mark.parametrize("timed", ["in the main thread"], indirect=True)
-    def test_a_signal_also_wakes_what_sleeps(self, timed: Bench) -> None:
-        job = timed.archived(wait_in_c, timeout=SHORT)
-
-        assert job["last_execution"]["class"] == "recruiter.errors.JobTimedOut"
 
     @pytest.mark.timeout(120, method="thread")
     def test_one_that_catches_it_and_returns_has_succeeded(self, timed: Bench) -> None:
@@ -857,19 +698,6 @@ class TestTimeout:
 
         assert isinstance(outcome, Rescheduled)
         assert (outcome.fields["scheduled_at"], outcome.fields["attempts"]) == (NOW + MINUTE, 1)
-
-    @pytest.mark.timeout(120, method="thread")
-    def test_code_that_expects_a_timeout_of_its_own_does_not_swallow_it(self, timed: Bench) -> None:
-        def read_from_a_slow_server() -> str:
-            try:
-                stay()
-            except (TimeoutError, OSError):
-                return "swallowed"
-            return "never told"
-
-        job = timed.archived(read_from_a_slow_server, timeout=SHORT)
-
-        assert job["last_execution"]["class"] == "recruiter.errors.JobTimedOut"
 
     @pytest.mark.parametrize("colour", ["def", "async def"])
     def test_a_timeout_of_the_jobs_own_is_not_ours(self, bench: Bench, colour: str) -> None:
@@ -940,20 +768,6 @@ class TestTimeout:
 
         assert told == [7, "starts", "runs", "stops", "finalizes", "runs", "finalizes"]
 
-    def test_it_has_its_words_wherever_it_lands(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Given a time so short, or a machine so slow, that it is over before the job has begun."""
-
-        class Immediate(threading.Timer):
-            def start(self) -> None:
-                self.function(*self.args)
-
-        monkeypatch.setattr(threading, "Timer", Immediate)
-
-        job = bench.archived(lambda: 1, timeout=SHORT)
-
-        assert job["last_execution"]["class"] == "recruiter.errors.JobTimedOut"
-        assert "the job's time" in job["last_execution"]["message"]
-
 
 @pytest.mark.timeout(120, method="thread")
 @pytest.mark.parametrize("by_signal", [False, True], ids=["in a thread", "in the main thread"])
@@ -977,21 +791,6 @@ class TestReach:
             stay_for(0.005)
 
             interruptible = Interruptible(by_signal)
-
-    def test_nor_does_it_disturb_the_finalizers(self, bench: Bench, by_signal: bool) -> None:
-        interruptible = Interruptible(by_signal)
-        task = bench.recruiter.task(name="finalized")(lambda: "well")
-
-        @task.finalize
-        def interrupt(error: BaseException | None) -> None:
-            del error
-            interruptible.interrupt(JobTimedOut("too late"))
-            stay_for(0.005)
-
-        job = ended(bench.executor.run(encode(job_document(a_job(task=task.name, args={}))), interruptible))
-
-        assert job["done"]
-        assert "notes" not in job["last_execution"]
 
     @pytest.mark.parametrize("colour", ["def", "async def"])
     def test_before_it_begins_nothing_is_run(self, bench: Bench, by_signal: bool, colour: str) -> None:

@@ -28,16 +28,6 @@ def needs_proc(recruiter: Recruiter) -> list[int]:
     return ran
 
 
-def test_run_takes_a_job_that_needs_something(recruiter: Recruiter, needs_proc: list[int]) -> None:
-    assert recruiter.run("needs_proc") is not None
-    assert needs_proc == [0]
-
-
-def test_run_all_takes_them_all(recruiter: Recruiter, needs_proc: list[int]) -> None:
-    assert len(recruiter.run_all("needs_proc")) == 3
-    assert needs_proc == [0, 1, 2]
-
-
 def test_watch_takes_them_as_they_come(recruiter: Recruiter, needs_proc: list[int]) -> None:
     stop = threading.Event()
     watching = threading.Thread(target=recruiter.watch, args=("needs_proc",), kwargs={"stop": stop})

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from recruiter import JobReport, Recruiter, RetryManyTimes, Workable
-from recruiter.errors import Superseded, UnknownTask
+from recruiter import Recruiter, RetryManyTimes, Workable
+from recruiter.errors import Superseded
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
-from tests.applications import jobs
 from tests.commands import WHOLE_DATABASE, Recorder, recorded
 from tests.conftest import eventually
 from tests.samples import document, marked_as_started
@@ -70,14 +69,6 @@ def add(recruiter: Recruiter) -> Any:
 
 
 class TestRun:
-    def test_it_runs_one_job_and_reports(self, recruiter: Recruiter, store: Store, add: Any) -> None:
-        first, second = add.enqueue(1, 2), add.enqueue(3, 4)
-
-        assert recruiter.run("add") == JobReport(first.id, "add", done=True, why="done", result=3)
-
-        assert document(store, second.id)["attempts"] == 0
-        assert nothing_is_left_behind(store)
-
     def test_it_returns_nothing_when_there_is_nothing_to_do_now(
         self, recruiter: Recruiter, store: Store, add: Any
     ) -> None:
@@ -98,59 +89,6 @@ class TestRun:
         report = recruiter.run(Postcard)
         assert report is not None
         assert report.result == "to Ada"
-
-    @pytest.mark.parametrize("task", ["nobody_knows", jobs.add, 7])
-    def test_a_task_must_be_known_here(self, recruiter: Recruiter, task: Any) -> None:
-        for call in (recruiter.run, recruiter.run_all, recruiter.watch):
-            with pytest.raises(UnknownTask):
-                call(task)
-
-    def test_a_failure_is_reported(self, recruiter: Recruiter, store: Store) -> None:
-        @recruiter.task
-        def fail() -> None:
-            raise ValueError("no good")
-
-        handle = fail.enqueue()
-
-        report = recruiter.run(fail)
-
-        assert report == JobReport(
-            handle.id, "fail", done=False, why="not-scheduled-by-retry-policy", error="ValueError: no good"
-        )
-        (ended,) = archived(store)
-        assert ended["last_execution"]["class"] == "ValueError"
-
-    def test_a_job_to_be_tried_again_is_reported_as_such(self, recruiter: Recruiter, store: Store) -> None:
-        @recruiter.task(retry=RetryManyTimes(3, 60))
-        def fail() -> None:
-            raise ValueError("no good")
-
-        handle = fail.enqueue()
-
-        report = recruiter.run(fail)
-
-        waiting = document(store, handle.id)
-        assert waiting["attempts"] == 1
-        assert report == JobReport(
-            handle.id, "fail", done=False, error="ValueError: no good", next_at=waiting["scheduled_at"]
-        )
-        assert recruiter.run(fail) is None
-
-    def test_an_at_most_once_job_is_marked_before_it_starts(self, recruiter: Recruiter, store: Store) -> None:
-        seen: list[Document] = []
-
-        @recruiter.task(at_most_once=True)
-        def once() -> None:
-            seen.extend(store.scheduled.collection.find({}))
-
-        once.enqueue()
-        once.enqueue()
-
-        assert recruiter.run(once) is not None
-
-        assert sorted("started_by" in job for job in seen) == [False, True]
-        assert [job for job in store.scheduled.collection.find({}) if "started_by" in job] == []
-        assert recruiter.run(once) is not None
 
     def test_an_at_most_once_job_that_started_elsewhere_is_lost(self, recruiter: Recruiter, store: Store) -> None:
         @recruiter.task(at_most_once=True)
@@ -194,18 +132,6 @@ class TestRun:
 
 
 class TestRunAll:
-    def test_it_runs_everything_that_is_due(self, recruiter: Recruiter, store: Store, add: Any) -> None:
-        add.enqueue_many([(number, 1) for number in range(500)])
-        later = add.job(1, 2).schedule_in("1h").execute()
-
-        reports = recruiter.run_all(add)
-
-        assert sorted(report.result for report in reports) == list(range(1, 501))
-        assert len(archived(store)) == 500
-        assert [job["_id"] for job in store.scheduled.collection.find({})] == [later.id]
-        assert nothing_is_left_behind(store)
-        assert recruiter.run_all(add) == []
-
     def test_retries_that_are_due_at_once_are_run_too(self, recruiter: Recruiter) -> None:
         attempts: list[int] = []
 
@@ -223,17 +149,6 @@ class TestRunAll:
         assert [report.id for report in reports] == [handle.id] * 3
         assert [report.error for report in reports] == ["ConnectionError: not yet"] * 2 + [None]
         assert reports[-1].result == "at last"
-
-    def test_jobs_that_are_enqueued_meanwhile_are_run_too(self, recruiter: Recruiter) -> None:
-        @recruiter.task
-        def count_down(number: int) -> int:
-            if number:
-                count_down.enqueue(number - 1)
-            return number
-
-        count_down.enqueue(3)
-
-        assert [report.result for report in recruiter.run_all(count_down)] == [3, 2, 1, 0]
 
     def test_it_goes_on_under_a_new_id_when_its_registration_is_lost(self, recruiter: Recruiter, store: Store) -> None:
         workers: list[str] = []
@@ -255,27 +170,6 @@ class TestRunAll:
         assert len(archived(store)) == 3
         assert {job["last_execution"]["worker"] for job in archived(store)} == {workers[-1]}
         assert nothing_is_left_behind(store)
-
-    def test_nothing_waits_behind_a_slow_job(self, recruiter: Recruiter, store: Store) -> None:
-        # given a caller that has seen only quick jobs, and so takes many at once
-        slow = threading.Event()
-
-        @recruiter.task
-        def work(number: int) -> int:
-            if number == 500:
-                assert slow.wait(20)
-            return number
-
-        work.enqueue_many([(number,) for number in range(1000)])
-        calling = Background(lambda: recruiter.run_all(work))
-
-        # when one does not end, what is behind it goes back to the roster
-        eventually(lambda: store.roster.held() == {only(store.roster.entries()).running[0]["job"]}, within=10)
-        slow.set()
-
-        # and everything has run once at the end
-        assert sorted(report.result for report in calling.join()) == list(range(1000))
-        assert store.archived.collection.count_documents({"attempts": {"$ne": 1}}) == 0
 
 
 def only(entries: Sequence[Any]) -> Any:
@@ -300,21 +194,6 @@ class TestWatch:
         stop = threading.Event()
         yield stop
         stop.set()
-
-    def test_it_runs_jobs_as_they_come_until_it_is_stopped(
-        self, recruiter: Recruiter, store: Store, add: Any, stop: threading.Event
-    ) -> None:
-        earlier = add.enqueue(1, 2)
-        Postcard("Ada").as_job_of(recruiter).in_background().execute()
-        watching = Background(lambda: recruiter.watch(add, Postcard, stop=stop))
-        assert earlier.result(timeout=20) == 3
-        eventually(lambda: len(archived(store)) == 2)
-
-        assert add.enqueue(3, 4).result(timeout=20) == 7
-
-        stop.set()
-        assert watching.join() is None
-        assert nothing_is_left_behind(store)
 
     def test_a_new_job_wakes_it_and_nobody_asks_all_the_time(
         self, target: str, stop: threading.Event, monkeypatch: pytest.MonkeyPatch
@@ -412,13 +291,4 @@ class TestInterruption:
         assert signal.getsignal(signal.SIGINT) is own_handler
         assert document(store, handle.id)["last_execution"]["class"] == "KeyboardInterrupt"
         assert store.scheduled.collection.count_documents({"attempts": 1}) == 1
-        assert nothing_is_left_behind(store)
-
-    def test_a_flush_is_interrupted_too(self, recruiter: Recruiter, store: Store, press_ctrl_c: Any) -> None:
-        handle = press_ctrl_c.enqueue()
-
-        with pytest.raises(KeyboardInterrupt):
-            recruiter.flush_jobs_synchronously()
-
-        assert document(store, handle.id)["attempts"] == 0
         assert nothing_is_left_behind(store)

@@ -11,13 +11,13 @@ from pymongo.errors import WriteError
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import JobId
 from recruiter.domain.state import State
-from recruiter.errors import JobNotFound, Superseded
+from recruiter.errors import Superseded
 from recruiter.steps.assign import assign, unserved
 from recruiter.steps.cancel import archive_cancelled, cancel
 from recruiter.store.codec import adopted_fields
 from recruiter.store.database import Store
 from tests.inbox import Leader, by_hand
-from tests.samples import NOW, a_job, document, done, insert, on_the_roster, places
+from tests.samples import NOW, a_job, document, insert, on_the_roster, places
 
 CLOCK = StoppedClock(NOW)
 
@@ -75,28 +75,6 @@ def test_a_held_job_is_left_to_its_holder(store: Store, archives: Callable[[], S
     assert archives() == [id]
 
 
-def test_a_second_flag_changes_nothing(store: Store) -> None:
-    (id,) = insert(store, a_job())
-    cancel(store, CLOCK, id, reason="first")
-
-    cancel(store, CLOCK, id, reason="second")
-
-    assert document(store, id)["cancel"]["reason"] == "first"
-
-
-def test_a_job_that_has_ended_cannot_be_cancelled(store: Store) -> None:
-    job = a_job("x")
-    store.transactions.archive_new(job.id, done(job))
-
-    with pytest.raises(JobNotFound, match=r"'x' has ended already \(done\)"):
-        cancel(store, CLOCK, "x")
-
-
-def test_a_job_that_never_was_cannot_be_cancelled(store: Store) -> None:
-    with pytest.raises(JobNotFound, match="there is no job 'x'"):
-        cancel(store, CLOCK, "x")
-
-
 def test_an_old_leader_archives_nothing(store: Store, archives: Callable[[], Sequence[JobId]]) -> None:
     (id,) = insert(store, a_job())
     cancel(store, CLOCK, id)
@@ -147,20 +125,6 @@ def test_a_flag_written_by_hand_does_not_stop_the_leader(
 
     assert places(store, [good]) == {good: "archived"}
     assert store.scheduled.flagged(10) == []
-
-
-def test_what_a_failed_attempt_left_is_kept(store: Store, archives: Callable[[], Sequence[JobId]]) -> None:
-    (id,) = insert(store, a_job(attempts=2))
-    before = {"last_execution": {"started_at": NOW, "ended_at": NOW, "worker": "w1", "class": "ValueError"}}
-    store.scheduled.collection.update_one({"_id": id}, {"$set": before})
-
-    cancel(store, CLOCK, id)
-    archives()
-
-    ended = store.archived.get(id)
-    assert ended is not None
-    assert ended.attempts == 2
-    assert [execution.exception for execution in ended.executions] == ["ValueError"]
 
 
 def test_a_flag_raised_while_the_leader_adopts_is_not_lost(store: Store) -> None:

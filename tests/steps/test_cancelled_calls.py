@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from recruiter import Recruiter, Task
-from recruiter.testing import Sandbox
 from tests.conftest import eventually
 
 
@@ -95,32 +94,3 @@ def test_arun_that_waits_for_a_job_is_cancelled_at_once(recruiter: Recruiter, ta
 
     assert slow.begun == []
     assert recruiter.store.roster.collection.count_documents({}) == 0
-
-
-INLINE: dict[str, Callable[[Any], Awaitable[Any]]] = {
-    "aenqueue": lambda task: task.aenqueue("x"),
-    "acreate": lambda task: task.acreate("x"),
-    "aenqueue_many": lambda task: task.aenqueue_many([("x",)]),
-    "the builder": lambda task: task.job("x").aenqueue(),
-}
-
-
-@pytest.mark.parametrize("name", INLINE)
-def test_inline_jobs_of_a_sandbox_run_in_threads_of_their_own(target: str, name: str) -> None:
-    """Given a sandbox that runs jobs at once, then user code does not run in the threads that talk to MongoDB."""
-    recruiter = Recruiter("127.0.0.1:1")
-    task = recruiter.task(wait)
-    sandbox = Sandbox(recruiter, target)
-    slow.go_on.set()
-
-    async def use() -> None:
-        with sandbox.inline():
-            await INLINE[name](task)
-
-    try:
-        asyncio.run(use())
-    finally:
-        sandbox.close()
-
-    assert slow.begun == ["x"]
-    assert not slow.threads[0].startswith("recruiter_"), "one of the shared threads"

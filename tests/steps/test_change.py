@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 
-from recruiter import EveryMinutes, InvalidJob, JobNotFound, JobNotWaiting, Recruiter
+from recruiter import InvalidJob, JobNotWaiting, Recruiter
 from recruiter.domain.job import JobId
 from recruiter.processes.worker.held_job import HeldJob
-from recruiter.steps.assign import assign
 from recruiter.store.database import Store
-from tests.samples import document, give, on_the_roster
+from tests.samples import document, give
 
 
 @pytest.fixture
@@ -25,59 +23,6 @@ def id(recruiter: Recruiter) -> JobId:
 @pytest.fixture
 def due(recruiter: Recruiter) -> JobId:
     return recruiter.job("add").enqueue().id
-
-
-def test_a_job_gets_another_time(recruiter: Recruiter, id: JobId) -> None:
-    """Given a postponed job, when it is rescheduled, then it has the new time, and its history says by whom."""
-    at = recruiter.clock.now() + timedelta(days=7)
-
-    recruiter.reschedule(id, at=at, by="ada", reason="the shop is closed")
-
-    job = recruiter.find(id)
-    assert timedelta() <= job.scheduled_at - at < timedelta(milliseconds=1)
-    (entry,) = job.history
-    assert (entry.what, entry.by, entry.reason, entry.new) == (
-        "rescheduled",
-        "ada",
-        "the shop is closed",
-        job.scheduled_at,
-    )
-    assert entry.old is not None
-    assert "rescheduled by ada: the shop is closed" in recruiter.explain(id)
-
-
-def test_a_due_job_can_be_put_off_and_is_given_to_nobody(recruiter: Recruiter, store: Store, due: JobId) -> None:
-    recruiter.reschedule(due, in_="1 hour")
-
-    on_the_roster(store)
-    assert assign(store, 1, recruiter.clock.now()).assigned == 0
-    assert recruiter.jobs.count(state="postponed").number == 1
-    assert store.due_jobs.next_due(recruiter.clock.now()) == recruiter.find(due).scheduled_at
-
-
-def test_run_now_makes_a_postponed_job_due(recruiter: Recruiter, store: Store, id: JobId) -> None:
-    recruiter.run_now(id, by="ada")
-
-    on_the_roster(store)
-    assert assign(store, 1, recruiter.clock.now()).assigned == 1
-    assert [entry.what for entry in recruiter.find(id).history] == ["run-now"]
-
-
-def test_run_now_leaves_a_due_job_as_it_is(recruiter: Recruiter, due: JobId) -> None:
-    before = recruiter.find(due)
-
-    recruiter.run_now(due)
-
-    assert recruiter.find(due) == before
-
-
-def test_a_job_gets_another_priority(recruiter: Recruiter, id: JobId) -> None:
-    recruiter.reprioritise(id, 7.5, by="ada")
-    recruiter.reprioritise(id, 7.5, by="bob")
-
-    job = recruiter.find(id)
-    assert job.priority == 7.5
-    assert [(entry.what, entry.by, entry.old, entry.new) for entry in job.history] == [("reprioritised", "ada", 0, 7.5)]
 
 
 def changes_of(recruiter: Recruiter, id: JobId) -> list[Callable[[], None]]:
@@ -172,16 +117,6 @@ def test_a_worker_hands_back_a_job_that_was_debounced_after_the_leader_found_it(
     assert not HeldJob.read(job.id, raw).is_postponed(recruiter.clock.now() + timedelta(hours=1))
 
 
-def test_a_job_that_has_ended_or_never_was_is_not_found(recruiter: Recruiter, store: Store, due: JobId) -> None:
-    recruiter.cancel(due)
-    with pytest.raises(JobNotWaiting, match="being cancelled"):
-        recruiter.reschedule(due, in_="1h")
-    store.scheduled.collection.delete_one({"_id": due})
-
-    with pytest.raises(JobNotFound):
-        recruiter.run_now(due)
-
-
 def test_a_job_of_another_program_that_is_not_adopted_is_refused(recruiter: Recruiter, store: Store) -> None:
     store.scheduled.collection.insert_one({"_id": "mine", "task": "add", "args": {}})
 
@@ -199,47 +134,6 @@ def test_a_blocked_step_is_refused(recruiter: Recruiter) -> None:
         with pytest.raises(JobNotWaiting, match="waits for other steps of its flow"):
             change()
     recruiter.reschedule(first.id, in_="1h")
-
-
-def test_a_relative_expiry_moves_with_the_job_and_a_fixed_one_refuses(recruiter: Recruiter) -> None:
-    relative = recruiter.job("add").expires_in("10 minutes").enqueue().id
-    fixed = recruiter.job("add").expires_at(recruiter.clock.now() + timedelta(minutes=10)).enqueue().id
-
-    recruiter.reschedule(relative, in_="1 hour")
-    job = recruiter.find(relative)
-    assert job.expires_at == job.scheduled_at + timedelta(minutes=10)
-
-    with pytest.raises(InvalidJob, match="expires at"):
-        recruiter.reschedule(fixed, in_="1 hour")
-    recruiter.reschedule(fixed, in_="5 minutes")
-    assert recruiter.jobs.reschedule(task="add", in_="1 hour") == 1
-
-
-def test_a_job_of_a_paused_group_stays_paused(recruiter: Recruiter, id: JobId) -> None:
-    recruiter.controls.pause_group("generic", by="ada")
-
-    recruiter.run_now(id)
-
-    assert "group generic is paused by ada" in recruiter.explain(id)
-
-
-def test_an_occurrence_and_a_created_job_are_changed_like_others(recruiter: Recruiter, store: Store) -> None:
-    """Given an occurrence of a scheduler and a job with a content-derived id, when they are put off, then the scheduler
-    stays on time and the same content is still the same job."""
-    recruiter.task(name="report")(lambda: None)
-    handle = recruiter.job("report").repeat_with_policy(EveryMinutes(5)).with_urn("daily").create()
-    before = store.schedulers.all()
-    occurrence = handle.run_now().id
-    created = recruiter.create(task="resize", data={"id": 7})
-
-    recruiter.reschedule(occurrence, in_="1 hour")
-    recruiter.reschedule(created.id, in_="1 hour")
-
-    assert recruiter.find(occurrence).scheduled_at > recruiter.clock.now()
-    assert [each.next_at for each in store.schedulers.all()] == [each.next_at for each in before]
-    again = recruiter.create(task="resize", data={"id": 7})
-    assert (again.id, again.created) == (created.id, False)
-    assert recruiter.find(created.id).scheduled_at > recruiter.clock.now()
 
 
 def test_jobs_are_changed_by_a_filter_each_once(recruiter: Recruiter) -> None:
@@ -264,22 +158,6 @@ def test_the_history_is_bounded(recruiter: Recruiter, id: JobId) -> None:
     history = recruiter.find(id).history
     assert len(history) == 50
     assert history[-1].new == 59
-
-
-def test_the_async_forms_do_the_same(recruiter: Recruiter, id: JobId) -> None:
-    async def change() -> list[str]:
-        await recruiter.areprioritise(id, 3)
-        await recruiter.areschedule(id, in_="2 days")
-        await recruiter.arun_now(id)
-        assert await recruiter.jobs.areschedule(ids=id, in_="1h") == 1
-        return [entry.what for entry in (await recruiter.afind(id)).history]
-
-    assert asyncio.run(change()) == [
-        "reprioritised",
-        "rescheduled",
-        "run-now",
-        "rescheduled",
-    ]
 
 
 @pytest.mark.parametrize("given", [{}, {"at": "tomorrow"}, {"in_": "1h", "at": None, "by": 3}])

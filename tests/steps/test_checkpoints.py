@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pymongo import AsyncMongoClient, MongoClient
 
 from recruiter import Recruiter, RetryManyTimes, current_job
-from recruiter.domain.state import State
 from recruiter.errors import (
     InvalidArguments,
     InvalidJob,
     InvalidName,
-    SignalTimeout,
     UnsupportedValue,
 )
 from recruiter.store.codec import encode, job_document
@@ -34,55 +31,7 @@ def sandbox(recruiter: Recruiter, target: str) -> Sandbox:
     return Sandbox(recruiter, target, now=T0)
 
 
-@dataclass
-class Receipt:
-    order: int
-    paid: bool
-
-
 class TestOnce:
-    def test_a_retry_gets_the_stored_result(self, recruiter: Recruiter) -> None:
-        charged: list[int] = []
-
-        def charge_card(order: int, *, euros: int) -> Receipt:
-            charged.append(order)
-            return Receipt(order, euros > 0)
-
-        @recruiter.task(retry=RetryManyTimes(3, 0))
-        def order(number: int) -> bool:
-            receipt = current_job.once("charge", charge_card, number, euros=12)
-            assert isinstance(receipt, Receipt)
-            if current_job.attempt < 3:
-                raise ConnectionError("the mail server is away")
-            return receipt.paid
-
-        job = order.enqueue(7)
-        recruiter.run_all(order)
-
-        assert job.result(timeout=5) is True
-        assert charged == [7]
-        ended = job.wait(timeout=5)
-        assert [checkpoint.name for checkpoint in ended.checkpoints] == ["charge"]
-
-    def test_what_raises_is_not_kept(self, recruiter: Recruiter) -> None:
-        calls: list[int] = []
-
-        def flaky() -> str:
-            calls.append(1)
-            if len(calls) < 3:
-                raise ConnectionError("no")
-            return "at last"
-
-        @recruiter.task(retry=RetryManyTimes(5, 0))
-        def order() -> str:
-            return current_job.once("flaky", flaky)
-
-        job = order.enqueue()
-        recruiter.run_all(order)
-
-        assert job.result(timeout=5) == "at last"
-        assert len(calls) == 3
-
     def test_a_result_that_cannot_be_stored_is_a_typed_error_and_not_a_second_call(self, recruiter: Recruiter) -> None:
         calls: list[int] = []
         errors: list[str] = []
@@ -242,55 +191,8 @@ class TestOnce:
         assert len(errors) == 2
         assert job.wait(timeout=5).checkpoints == ()
 
-    def test_a_recovered_job_goes_on_where_it_was(self, recruiter: Recruiter) -> None:
-        calls: list[int] = []
-        works: list[bool] = []
-
-        @recruiter.task
-        def order() -> str:
-            current_job.once("charge", calls.append, 1)
-            if not works:
-                raise ValueError("no mail server")
-            return "sent"
-
-        job = order.enqueue()
-        recruiter.run_all(order)
-        works.append(True)
-        again = recruiter.recover(job.id)
-        recruiter.run_all(order)
-
-        assert again.result(timeout=5) == "sent"
-        assert calls == [1]
-
 
 class TestSleep:
-    def test_it_frees_the_slot_and_comes_back(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
-        steps: list[str] = []
-
-        @recruiter.task
-        def order() -> str:
-            current_job.once("charge", steps.append, "charged")
-            steps.append("run")
-            current_job.sleep("3 days")
-            current_job.sleep("1 hour")
-            return "reminded"
-
-        job = order.enqueue()
-        (report,) = sandbox.run_due()
-        assert (report.done, report.next_at) == (False, T0 + timedelta(days=3))
-        assert sandbox.run_due() == []
-        assert "it sleeps for 3d" in recruiter.explain(job.id)
-
-        sandbox.move_clock("3 days")
-        (report,) = sandbox.run_due()
-        assert report.next_at == T0 + timedelta(days=3, hours=1)
-        sandbox.move_clock("1 hour")
-        (report,) = sandbox.run_due()
-
-        assert (report.done, report.result) == (True, "reminded")
-        assert steps == ["charged", "run", "run", "run"]
-        assert job.wait(timeout=5).attempts == 1
-
     def test_code_that_catches_everything_does_not_go_on(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
         went_on: list[int] = []
 
@@ -338,29 +240,6 @@ class TestWaitFor:
 
         return order
 
-    def test_a_signal_brings_it_back(self, recruiter: Recruiter, sandbox: Sandbox, order: Any) -> None:
-        # given a job that waits
-        job = order.enqueue()
-        sandbox.run_due()
-        assert recruiter.explain(job.id) == (
-            "waits for the signal 'approved' since 2030-01-01 00:00:00 UTC; "
-            "at 2030-01-08 00:00:00 UTC it goes on without the signal"
-        )
-        waiting = recruiter.find(job.id)
-        assert waiting.state is State.WAITING
-        assert waiting.waits_for is not None
-        assert waiting.waits_for.signal == "approved"
-
-        # when another signal comes, nothing happens; when its own comes, it goes on
-        recruiter.signal(job.id, "declined")
-        assert sandbox.run_due() == []
-        sandbox.move_clock("1 hour")
-        recruiter.signal(job.id, "approved", {"by": "ada", "at": T0})
-        sandbox.run_due()
-
-        # then it has what was sent
-        assert job.result(timeout=5) == {"by": "ada", "at": T0}
-
     def test_a_signal_may_come_while_it_runs_before_it_waits(
         self, recruiter: Recruiter, sandbox: Sandbox, store: Store
     ) -> None:
@@ -392,41 +271,6 @@ class TestWaitFor:
                 assert document["scheduled_at"] <= T0
                 sandbox.run_due()
             assert job.result(timeout=5) == "in time"
-
-    def test_the_second_wait_takes_the_second_signal(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
-        @recruiter.task
-        def order() -> list[Any]:
-            return [current_job.wait_for("line"), current_job.wait_for("line")]
-
-        job = order.enqueue()
-        sandbox.run_due()
-        for line in ("first", "second"):
-            recruiter.signal(job.id, "line", line)
-            sandbox.run_due()
-
-        assert job.result(timeout=5) == ["first", "second"]
-
-    def test_none_in_time(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
-        @recruiter.task(retry=RetryManyTimes(1, 0))
-        def order() -> str:
-            try:
-                current_job.wait_for("approved", timeout="7 days")
-            except SignalTimeout:
-                if current_job.attempt == 1:
-                    raise ValueError("something else") from None
-                return "nobody approved"
-            return "approved"
-
-        job = order.enqueue()
-        sandbox.run_due()
-        sandbox.move_clock("7 days")
-        sandbox.run_due()
-        # a signal that comes after that changes nothing for the next attempt
-        if recruiter.store.scheduled.exists(job.id):
-            recruiter.signal(job.id, "approved")
-        sandbox.run_due()
-
-        assert job.result(timeout=5) == "nobody approved"
 
     def test_in_the_callers_transaction(self, recruiter: Recruiter, sandbox: Sandbox, order: Any, target: str) -> None:
         job = order.enqueue()

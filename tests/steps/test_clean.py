@@ -25,15 +25,6 @@ def left(store: Store) -> set[object]:
     return {document["_id"] for document in store.archived.collection.find()}
 
 
-def test_what_is_older_goes_and_the_rest_stays(store: Store) -> None:
-    archive(store, 5 * DAY + timedelta(milliseconds=1), 5 * DAY, 4 * DAY, 50 * DAY, -DAY)
-
-    assert clean(store, NOW, keep_for=5 * DAY) == 2
-
-    assert left(store) == {1, 2, 4}
-    assert clean(store, NOW, keep_for=5 * DAY) == 0
-
-
 def test_a_batch_at_a_time_the_oldest_first(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clean_step, "MAX_REMOVED_PER_BATCH", 3)
     archive(store, *(number * DAY for number in range(10, 18)))
@@ -78,16 +69,6 @@ def test_a_job_may_say_how_long_it_is_kept_if_it_fails(store: Store) -> None:
 
     kept = {f"{days} of {keep}" for days in (1, 9, 40) for keep in (2, 20, 365) if days < keep}
     assert left(store) == {*kept, "for ever"}
-
-
-def test_the_batch_counts_all_of_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clean_step, "MAX_REMOVED_PER_BATCH", 3)
-    for number in range(4):
-        ended(store, f"s{number}", 9 * DAY, succeeded=True)
-        ended(store, f"f{number}", 9 * DAY, succeeded=False)
-        ended(store, f"k{number}", 9 * DAY, succeeded=False, keep_failed=60 + number)
-
-    assert [clean(store, NOW, DAY) for _ in range(5)] == [3, 3, 3, 3, 0]
 
 
 def test_a_task_says_it_for_its_jobs(store: Store, target: str) -> None:

@@ -14,7 +14,7 @@ from recruiter import Recruiter
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import JobId
 from recruiter.domain.planning.needs import Needs
-from recruiter.errors import JobNotFound, LimitNotFound, SettingsError, WorkerNotFound
+from recruiter.errors import SettingsError, WorkerNotFound
 from recruiter.steps.assign import Round, assign, recount
 from recruiter.steps.lead import Leadership
 from recruiter.store.collections.scheduled import DUE as IN_TURN
@@ -23,7 +23,6 @@ from recruiter.views.explain import explain
 from tests.samples import NOW, a_job, insert, on_the_roster, running
 
 DUE = NOW - timedelta(minutes=1)
-GIB = 2**30
 
 
 class Fleet:
@@ -103,20 +102,6 @@ class TestLimits:
         assert len(fleet.held()) == 1
         assert len(jobs) == 6
 
-    def test_changed_and_removed_while_running(self, fleet: Fleet) -> None:
-        fleet.worker(slots=10)
-        fleet.controls.set_limit("task:add", 1)
-        fleet.jobs(5)
-        fleet.round()
-        fleet.controls.set_limit("task:add", 3)
-        fleet.round()
-        assert len(fleet.held()) == 3
-        fleet.controls.remove_limit("task:add")
-        fleet.round()
-        assert len(fleet.held()) == 5
-        with pytest.raises(LimitNotFound, match="task:add"):
-            fleet.controls.remove_limit("task:add")
-
     def test_a_rate_over_the_change_of_a_leader(self, fleet: Fleet) -> None:
         fleet.worker(slots=100)
         fleet.controls.set_limit("task:add", count=3, per="1 minute")
@@ -162,17 +147,6 @@ class TestPauses:
         assert fleet.held() == [job]
         with pytest.raises(WorkerNotFound):
             fleet.controls.drain_worker("w9")
-
-
-class TestResources:
-    def test_the_fleet_as_a_whole(self, fleet: Fleet) -> None:
-
-        fleet.worker("w1", slots=10)
-        fleet.worker("w2", slots=10)
-        fleet.controls.set_limit("resource:mem", 3000)
-        fleet.jobs(8, needs=Needs.of(mem=1000))
-        fleet.round()
-        assert len(fleet.held()) == 3
 
 
 SPECIAL: dict[str, dict[str, Any]] = {
@@ -261,14 +235,6 @@ class TestBuffers:
 
 
 class TestExplain:
-    def test_there_is_no_such_job(self, fleet: Fleet) -> None:
-        with pytest.raises(JobNotFound):
-            fleet.why("nothing")
-
-    def test_postponed(self, fleet: Fleet) -> None:
-        (job,) = insert(fleet.store, a_job(scheduled_at=NOW + timedelta(minutes=5)))
-        assert fleet.why(job) == "postponed until 2030-01-01 12:05:00 UTC, in 5m"
-
     def test_postponed_by_a_failure(self, fleet: Fleet) -> None:
         (job,) = insert(fleet.store, a_job(scheduled_at=NOW + timedelta(minutes=5)))
         failed = {"attempts": 2, "last_execution": {"class": "ValueError", "message": "no good"}}
@@ -291,36 +257,6 @@ class TestExplain:
             "its worker died repeatedly, and the one worker that serves it holds another"
         )
 
-    def test_nobody_leads(self, fleet: Fleet) -> None:
-        (job,) = fleet.jobs(1)
-        fleet.lead.resign()
-        assert fleet.why(job) == "there is no leader: start one with `recruiter start recruiter`"
-
-    def test_an_unknown_task(self, fleet: Fleet) -> None:
-        fleet.worker()
-        (job,) = fleet.jobs(1, task="unheard_of")
-        assert fleet.why(job).startswith("no worker knows the task 'unheard_of'")
-
-    def test_a_group_nobody_works_on(self, fleet: Fleet) -> None:
-        fleet.worker(groups=["mail"])
-        (job,) = fleet.jobs(1)
-        assert fleet.why(job) == "no worker that knows it works on group 'generic': start one with --work-on generic"
-
-    def test_a_limit(self, fleet: Fleet) -> None:
-        fleet.worker(slots=10)
-        fleet.controls.set_limit("task:add", 2)
-        jobs = fleet.jobs(3)
-        fleet.round()
-        (waiting,) = set(jobs) - set(fleet.held())
-        assert "task add" in fleet.why(waiting)
-        assert "limit of 2" in fleet.why(waiting)
-
-    def test_what_no_host_has(self, fleet: Fleet) -> None:
-
-        fleet.worker(slots=1)
-        (job,) = fleet.jobs(1, needs=Needs.of(mem="16PB"))
-        assert "no host that serves it has more than" in fleet.why(job)
-
     def test_held_and_running(self, fleet: Fleet) -> None:
         fleet.worker(slots=2)
         jobs = fleet.jobs(2)
@@ -328,32 +264,6 @@ class TestExplain:
         assert "assigned to worker w1, as number 1 of its 2 jobs" in [fleet.why(job) for job in jobs]
         fleet.store.roster.beat("w1", running(jobs[0]), within=20)
         assert fleet.why(jobs[0]).startswith("running for 0s on worker w1")
-
-    def test_cancelled(self, fleet: Fleet) -> None:
-        (job,) = fleet.jobs(1)
-        fleet.recruiter.cancel(job, by="ada", reason="enough")
-        assert fleet.why(job).startswith("cancelled by ada: enough")
-
-    def test_ended(self, fleet: Fleet) -> None:
-        fleet.store.archived.collection.insert_one(
-            {
-                "_id": "x",
-                "task": "add",
-                "group": "generic",
-                "priority": 0,
-                "created_at": NOW,
-                "scheduled_at": NOW,
-                "done": False,
-                "why": "tried-too-many-times",
-                "archived_at": NOW,
-                "last_execution": {"class": "ValueError", "message": "no good"},
-            }
-        )
-        assert fleet.why("x").endswith("its retry policy allows no more: ValueError: no good")
-
-    def test_not_adopted(self, fleet: Fleet) -> None:
-        fleet.store.scheduled.collection.insert_one({"_id": "y", "task": "add"})
-        assert fleet.why("y").startswith("another program has inserted this job, and no leader has adopted it yet")
 
     def test_only_one_of_those_that_are_alike_is_the_next(self, fleet: Fleet) -> None:
         """Given jobs of one priority and time, with ids of every kind, then each counts those that start before it."""

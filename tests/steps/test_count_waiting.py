@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import timedelta
 
 import pytest
 
-from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.statistics import MINUTE, Backlog
-from recruiter.events import Events
-from recruiter.processes.cleaner import CleanerProcess
-from recruiter.processes.loop import Stop
-from recruiter.settings import Settings
 from recruiter.steps import clean
 from recruiter.steps.clean import count_waiting
 from recruiter.store.database import Store
 from recruiter.views.analytics import analyse, count
-from tests.conftest import eventually
 from tests.samples import a_job, insert, on_the_roster
 
 LONG = timedelta(minutes=10)
@@ -35,15 +28,6 @@ def wait(store: Store, number: int, **of: str) -> None:
 
 def queued(store: Store, **which: str) -> int:
     return analyse(store, store.clock.now(), MINUTE, **which).jobs.queued
-
-
-def test_few_are_counted_by_whoever_looks(store: Store) -> None:
-    wait(store, 3)
-
-    assert count_waiting(store) is False
-
-    wait(store, 1)
-    assert queued(store) == 4
 
 
 def test_many_are_not_counted_by_whoever_looks(store: Store) -> None:
@@ -109,17 +93,3 @@ def test_names_that_begin_alike_are_not_mixed(store: Store) -> None:
         ("a", "b-c"): Backlog(2, 0),
         ("a", "b0"): Backlog(4, 0),
     }
-
-
-def test_the_cleaner_counts_them(store: Store) -> None:
-    wait(store, 5)
-    stop = Stop()
-    cleaner = CleanerProcess(store, Events(), stop, Settings(), PolicyRegistry())
-    thread = threading.Thread(target=cleaner.run)
-    thread.start()
-
-    eventually(lambda: store.queues.kept(store.clock.now()))
-
-    stop.ask()
-    thread.join(20)
-    assert not thread.is_alive()

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
-from pathlib import Path
 from typing import Any
-from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pytest
-from bson import ObjectId
 from pydantic import BaseModel
 
-from recruiter import ArchivedJob, Job, JobHandle, Recruiter, Task
-from recruiter.embedded import EmbeddedServer
+from recruiter import ArchivedJob, JobHandle, Recruiter, Task
 from recruiter.errors import InvalidArguments, InvalidJob, JobExists, JobTooLarge
 from recruiter.steps.settle import settle
 from recruiter.store.codec import LARGEST_JOB
 from recruiter.store.collections.creations import content_id
-from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from tests.samples import a_job, done, give, hold, places
 
@@ -126,56 +120,6 @@ class TestTheSame:
         assert [(handle.id, handle.created) for handle in again] == [(first.id, False)] * len(again)
 
 
-ALL_DIFFERENT: list[Any] = [
-    1,
-    1.5,
-    True,
-    "1",
-    None,
-    Decimal(1),
-    Decimal("1.0"),
-    b"1",
-    [1],
-    (1,),
-    {1},
-    frozenset({1}),
-    {"a": 1},
-    {"a": True},
-    {"a": None},
-    {"a": {"b": 1}},
-    {"a.b": 1},
-    [1, 2],
-    [2, 1],
-    [[1], 2],
-    [],
-    {},
-    "",
-    0,
-    False,
-    2**31,
-    2**70,
-    UTC_NOON,
-    UTC_NOON.replace(tzinfo=None),
-    UTC_NOON + timedelta(microseconds=1),
-    UTC_NOON.astimezone(ZoneInfo("Europe/Rome")),
-    UTC_NOON.isoformat(),
-    date(2030, 1, 1),
-    timedelta(1),
-    86400,
-    Path("/a"),
-    "/a",
-    UUID(int=1),
-    ObjectId("0" * 24),
-    "0" * 24,
-]
-
-
-def test_2_and_2_0_are_the_same_number(notes: Task[[Any], Any, Any]) -> None:
-    """A producer that does not know the code cannot know whether the task takes a float."""
-    assert notes.create({"a": [2]}).id == notes.create({"a": [2.0]}).id
-    assert notes.create(2.0**70).id != notes.create(2**70).id, "BSON has no such integer"
-
-
 def test_a_job_of_an_earlier_release_is_known(recruiter: Recruiter, notes: Task[[Any], Any, Any], store: Store) -> None:
     """Its id told floats from integers."""
     former = content_id("note", {"data": 2.0}, exact_numbers=True)
@@ -187,24 +131,7 @@ def test_a_job_of_an_earlier_release_is_known(recruiter: Recruiter, notes: Task[
     assert store.scheduled.collection.count_documents({}) == 1
 
 
-class TestDifferent:
-    def test_what_is_not_the_same_is_not_one_job(self, notes: Task[[Any], Any, Any]) -> None:
-        handles = [notes.create(value) for value in ALL_DIFFERENT]
-
-        assert len({handle.id for handle in handles}) == len(ALL_DIFFERENT)
-        assert all(handle.created for handle in handles)
-
-
 class TestOnceEver:
-    def test_while_it_waits(self, notes: Task[[Any], Any, Any], recruiter: Recruiter) -> None:
-        first = notes.job(1).tagged_as("first").create()
-        second = notes.job(1).tagged_as("second").create()
-
-        assert (first.created, second.created) == (True, False)
-        waiting = recruiter.find(second.id)
-        assert isinstance(waiting, Job)
-        assert waiting.tags == ("first",), "it was left as it is"
-
     def test_when_it_has_ended_its_result_is_there(self, notes: Task[[Any], Any, Any], store: Store) -> None:
         first = notes.create(1)
         archive(store, first, result="of the first")
@@ -227,14 +154,6 @@ class TestOnceEver:
 
 
 class TestAnIdOfOnesOwn:
-    def test_it_tells_apart_what_is_meant_to_run_again(self, recruiter: Recruiter, store: Store) -> None:
-        recruiter.task(note)
-
-        handles = [recruiter.create("note", {"data": 1}, id=f"day {day}") for day in (1, 2, 1)]
-
-        assert [handle.created for handle in handles] == [True, True, False]
-        assert {d["_id"] for d in store.scheduled.collection.find()} == {"day 1", "day 2"}
-
     @pytest.mark.parametrize("where", ["scheduled", "archived"])
     def test_one_that_was_used_without_create(self, recruiter: Recruiter, store: Store, where: str) -> None:
         task = recruiter.task(note)
@@ -245,17 +164,6 @@ class TestAnIdOfOnesOwn:
         assert not task.job(1).with_id("x").create().created
 
         assert places(store, ["x"]) == {"x": where}
-
-    def test_without_create_it_is_free_when_the_archive_has_forgotten_it(
-        self, notes: Task[[Any], Any, Any], store: Store
-    ) -> None:
-        first = notes.job(1).with_id("x").in_background().execute()
-        archive(store, first)
-        with pytest.raises(JobExists, match="'x' exists already"):
-            notes.job(1).with_id("x").in_background().execute()
-        store.archived.collection.delete_many({})
-
-        assert notes.job(1).with_id("x").in_background().execute().created
 
     def test_one_that_is_archived_in_the_same_moment_is_never_in_both_places(
         self, notes: Task[[Any], Any, Any], store: Store
@@ -345,40 +253,6 @@ class TestRefused:
             recruiter.create("unknown", {}, id=1.5)  # type: ignore[arg-type]
 
         assert stored_ids(store) == ([], [])
-
-
-@pytest.fixture
-def untouched(server: EmbeddedServer) -> Iterator[str]:
-    """The address of a database that nobody has prepared: no collection is there."""
-    name = f"test_{ObjectId()}"
-    uri = server.uri.replace("/?", f"/{name}?")
-    yield uri
-    store = Store(Target.parse(uri))
-    store.client.drop_database(name)
-    store.close()
-
-
-class TestManyAtOnce:
-    def test_so_do_fifty_in_a_database_that_is_not_there_yet(self, untouched: str) -> None:
-        """Collections come into being with the first write, inside of fifty transactions at once."""
-        with Recruiter(untouched) as recruiter:
-            task = recruiter.task(note)
-
-            handles = fifty_at_once(lambda _number: task.create(1))
-
-            assert sorted(handle.created for handle in handles) == [False] * 49 + [True]
-            assert [len(ids) for ids in stored_ids(recruiter.store)] == [1, 1]
-
-
-def fifty_at_once(call: Callable[[int], JobHandle[Any]]) -> list[JobHandle[Any]]:
-    together = threading.Barrier(50, timeout=20)
-
-    def one(number: int) -> JobHandle[Any]:
-        together.wait()
-        return call(number)
-
-    with ThreadPoolExecutor(50) as threads:
-        return list(threads.map(one, range(50)))
 
 
 def archive(store: Store, handle: JobHandle[Any], result: Any = 1) -> None:

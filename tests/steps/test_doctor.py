@@ -86,22 +86,6 @@ def ward(store: Store) -> Ward:
     return Ward(store)
 
 
-def test_a_fleet_that_is_well(ward: Ward) -> None:
-    ward.leader()
-    ward.worker()
-    ward.process("cleaner", "here", 9, clock_offset=0.01)
-    ward.jobs(3)
-
-    findings = ward.findings()
-
-    assert {finding.level for finding in findings} <= {OK, NOTE}  # notes of the server: one node, an old version
-    assert {finding.about for finding in findings} >= {"server", "schema", "fleet", "jobs"}
-    ward.finds(OK, "worker w1: 4 slots on every group, 1 task,")
-    ward.finds(OK, "the cleaner on here (pid 9)")
-    ward.finds(OK, "3 jobs wait or run")
-    ward.finds(OK, "the clock of this host agrees", "1 other clock checked")
-
-
 class TestSchema:
     """On a database of its own: the others are shared."""
 
@@ -146,10 +130,6 @@ class TestSchema:
             "recruiter prepare",
         )
 
-    def test_an_index_of_somebody_else(self, ward: Ward) -> None:
-        ward.store.archived.collection.create_index([("username", 1)], name="by_owner")
-        ward.finds(NOTE, "index by_owner of recruiter.archived is not Recruiter's")
-
     @pytest.mark.parametrize("change", [{"validator": {}}, {"validationLevel": "off"}, {"validationAction": "warn"}])
     def test_a_validator_that_is_another(self, ward: Ward, change: dict[str, Any]) -> None:
         ward.store.database.command({"collMod": ward.store.roster.collection.name, **change})
@@ -161,9 +141,6 @@ class TestSchema:
 
 
 class TestLeader:
-    def test_there_never_was_one(self, ward: Ward) -> None:
-        ward.finds(PROBLEM, "there is no leader", "recruiter start recruiter")
-
     def test_it_has_resigned(self, ward: Ward) -> None:
         ward.leader()
         ward.store.leases.resign(1, "holder")
@@ -200,9 +177,6 @@ class TestLeader:
 
 
 class TestWorkers:
-    def test_there_are_none(self, ward: Ward) -> None:
-        ward.finds(PROBLEM, "no worker is on the roster", "recruiter start worker")
-
     def test_one_is_silent(self, ward: Ward) -> None:
         ward.worker("quick")
         ward.worker("gone", seen=timedelta(seconds=40), considered_dead_after=15.0)
@@ -228,14 +202,6 @@ class TestWorkers:
 
 
 class TestClocks:
-    def test_of_a_worker(self, ward: Ward) -> None:
-        ward.worker(host="slow", clock_offset=3600.0)
-        ward.finds(NOTE, "the clock of slow is 1h behind the server's", "NTP")
-
-    def test_of_a_recruiter(self, ward: Ward) -> None:
-        ward.process("recruiter", "fast", 1, clock_offset=-90.0)
-        ward.finds(NOTE, "the clock of fast is 1m 30s ahead of the server's", "NTP")
-
     def test_of_this_host(self, ward: Ward) -> None:
         class Wrong(SystemClock):
             def host_time(self) -> datetime:
@@ -246,11 +212,6 @@ class TestClocks:
 
 
 class TestJobs:
-    def test_of_a_task_that_nobody_knows(self, ward: Ward) -> None:
-        ward.worker()
-        ward.jobs(1200, task="unheard_of")
-        ward.finds(PROBLEM, "1,200 jobs of task unheard_of", "no worker knows the task", "whose --bootstrap defines it")
-
     def test_of_a_group_that_nobody_serves(self, ward: Ward) -> None:
         ward.worker(groups=["mail"])
         ward.jobs(group="images")
@@ -273,21 +234,6 @@ class TestJobs:
         with Recruiter(target) as recruiter:
             recruiter.controls.set_limit("task:add", 0)
         ward.finds(NOTE, "2 jobs of task add", "stopped by its limit of 0", "recruiter limit set task:add")
-
-    def test_that_only_wait_their_turn(self, ward: Ward) -> None:
-        ward.worker(slots=1)
-        (held, *_) = ward.jobs(5)
-        ward.store.roster.assign({"w1": [held]}, 1)
-        ward.finds(NOTE, "4 due jobs wait for a slot: the only slot is taken", "--processes")
-        ward.finds(PROBLEM, "4 jobs are due, and the oldest has waited", late_job=-MINUTE)
-
-    def test_of_a_paused_group(self, ward: Ward) -> None:
-        ward.jobs(3, group="mail")
-        ward.store.limits.pause("group:mail", Pause(ward.now, "ada", "the mail server is down"))
-        ward.finds(
-            NOTE, "group mail is paused, and 3 jobs wait", "the mail server is down", "recruiter group resume mail"
-        )
-        ward.says_nothing_of("cannot run")
 
     def test_when_all_starts_are_blocked(self, ward: Ward) -> None:
         """Given jobs that wait, then it is a problem, and nobody says that nothing blocks the queue."""
@@ -315,11 +261,6 @@ class TestJobs:
         ward.finds(PROBLEM, "cannot run", "unheard_of", counting=0.001)
         ward.worker(tasks=["unheard_of"])
         ward.finds(OK, "many jobs wait or run", counting=0.001)
-
-    def test_that_were_cancelled_are_the_leaders_business(self, ward: Ward) -> None:
-        (id,) = ward.jobs()
-        ward.store.scheduled.flag_cancelled(id, ward.now, None, None)
-        ward.says_nothing_of("cannot run")
 
     @pytest.mark.parametrize("why", [Why.MALFORMED, Why.CRASHED_TOO_MANY_TIMES, Why.WORKER_DIED_TOO_MANY_TIMES])
     def test_that_were_set_aside(self, ward: Ward, why: Why) -> None:
@@ -353,10 +294,6 @@ class TestSchedulers:
     def test_broken(self, ward: Ward, recruiter: Recruiter) -> None:
         self.scheduler(recruiter, ward, broken="no such policy")
         ward.finds(PROBLEM, "scheduler report is broken", "no such policy", "recruiter scheduler remove report")
-
-    def test_paused(self, ward: Ward, recruiter: Recruiter) -> None:
-        self.scheduler(recruiter, ward, paused={"at": ward.now, "by": "ada", "reason": "holidays"})
-        ward.finds(NOTE, "scheduler report was paused by ada: holidays", "recruiter scheduler resume report")
 
     def test_late(self, ward: Ward, recruiter: Recruiter) -> None:
         self.scheduler(recruiter, ward, next_at=ward.now - timedelta(hours=1))

@@ -14,8 +14,6 @@ import pytest
 
 from recruiter import Recruiter, RetryManyTimes
 from recruiter.errors import (
-    InvalidArguments,
-    InvalidJob,
     InvalidName,
     JobExists,
     JobTimedOut,
@@ -23,10 +21,8 @@ from recruiter.errors import (
     RecruiterError,
     StoreUnreachable,
 )
-from recruiter.results import JobHandle
 from recruiter.steps import enqueue
-from recruiter.steps.enqueue import LARGEST_BATCH, Enqueuer
-from recruiter.store import database
+from recruiter.steps.enqueue import Enqueuer
 from recruiter.store.codec import LARGEST_JOB, encode_job
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
@@ -81,18 +77,6 @@ def held(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
 
 def note(text: str) -> str:
     return text
-
-
-def test_one_insert_makes_a_job_durable(watched: Store, recorder: Recorder) -> None:
-    """Given nobody else, when a job is enqueued, then one insert makes it durable."""
-    job = a_job(tags=("a", "b"), urn="u", owner="ada", priority=2.5, at_most_once=True)
-
-    with recorder.only_these():
-        Enqueuer(watched).one(job)
-
-    (insert,) = recorder.named("insert")
-    assert insert["writeConcern"] == {"w": "majority", "j": True}
-    assert watched.scheduled.get(job.id) == job
 
 
 def test_a_job_that_is_too_large_is_refused_before_anything_is_sent(watched: Store, recorder: Recorder) -> None:
@@ -297,59 +281,6 @@ def test_coroutines_share_their_writes_and_need_no_threads_of_their_own(recruite
     assert pool_threads() == before
 
 
-def test_threads_and_loops_enqueue_together(store: Store) -> None:
-    enqueuer = Enqueuer(store)
-
-    async def many(name: str) -> None:
-        await asyncio.gather(*(enqueuer.aone(a_job(f"{name} {number}")) for number in range(50)))
-
-    def one_by_one(name: str) -> None:
-        for number in range(50):
-            enqueuer.one(a_job(f"{name} {number}"))
-
-    loops = [threading.Thread(target=lambda name=name: asyncio.run(many(name))) for name in ("a", "b")]
-    threads = [threading.Thread(target=one_by_one, args=(name,)) for name in ("c", "d")]
-    for each in (*loops, *threads):
-        each.start()
-    for each in (*loops, *threads):
-        each.join(30)
-
-    assert store.scheduled.collection.count_documents({}) == 200
-
-
-def test_a_refusal_is_heard_by_the_one_it_concerns(store: Store) -> None:
-    enqueuer = Enqueuer(store)
-    enqueuer.one(a_job("taken", args={"a": 1}))
-
-    async def main() -> list[Any]:
-        return await asyncio.gather(*(enqueuer.aone(a_job(id)) for id in ("x", "taken", "y")), return_exceptions=True)
-
-    answers = asyncio.run(main())
-
-    assert [type(answer) for answer in answers] == [type(None), JobExists, type(None)]
-    assert "'taken'" in str(answers[1])
-    assert document(store, "taken")["args"] == {"a": 1}
-
-
-def test_what_cannot_be_a_job_is_refused_as_in_a_thread(recruiter: Recruiter) -> None:
-    task = recruiter.task(note)
-    assert recruiter.store is not None
-
-    async def main() -> None:
-        with pytest.raises(JobTooLarge, match="'note'"):
-            await task.aenqueue("x" * LARGEST_JOB)
-        with pytest.raises(JobTooLarge, match="'note'"):
-            await task.job("x" * LARGEST_JOB).aenqueue()
-        with pytest.raises(InvalidArguments):
-            await task.aenqueue("x", "y")  # type: ignore[call-arg]
-        with pytest.raises(InvalidJob, match="here"):
-            await task.job("x").here().aenqueue()
-
-    asyncio.run(main())
-
-    assert recruiter.store.scheduled.collection.count_documents({}) == 0
-
-
 def test_when_the_time_is_over_it_is_said_that_the_job_may_be_stored(store: Store, held: Held) -> None:
     enqueuer = Enqueuer(store)
 
@@ -361,21 +292,6 @@ def test_when_the_time_is_over_it_is_said_that_the_job_may_be_stored(store: Stor
 
     held.go_on()
     eventually(lambda: store.scheduled.exists("late"))  # it was on its way
-
-
-def test_when_no_server_answers_every_coroutine_hears_of_it() -> None:
-    nowhere = Store(Target.parse("127.0.0.1:1"), patience=0.1)
-    enqueuer = Enqueuer(nowhere)
-
-    async def main() -> list[Any]:
-        return await asyncio.gather(*(enqueuer.aone(a_job(number)) for number in range(4)), return_exceptions=True)
-
-    answers = asyncio.run(main())
-    enqueuer.close()
-    nowhere.close()
-
-    assert [type(answer) for answer in answers] == [StoreUnreachable] * 4
-    assert ["it is not known whether job" in str(answer) for answer in answers] == [True] * 4
 
 
 def test_cancelled_before_it_is_on_its_way_it_is_not_stored(store: Store, held: Held) -> None:
@@ -455,22 +371,6 @@ def test_the_code_of_a_codec_does_not_run_in_the_loop(target: str) -> None:
     assert threading.current_thread() not in sealed_in
 
 
-def test_the_first_use_connects_in_a_thread(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened_in: list[threading.Thread] = []
-    opened = database.opened
-
-    def noting(*args: Any, **kwargs: Any) -> Store:
-        opened_in.append(threading.current_thread())
-        return opened(*args, **kwargs)
-
-    monkeypatch.setattr(database, "opened", noting)
-    with Recruiter(target) as recruiter:
-        asyncio.run(recruiter.task(note).aenqueue("x"))
-
-    assert opened_in
-    assert threading.current_thread() not in opened_in
-
-
 # -- many ------------------------------------------------------------------------------------------------------------
 
 
@@ -485,39 +385,6 @@ class TestMany:
         assert {place: type(error) for place, error in errors.items()} == {1: JobExists, 3: JobExists}
         assert "'taken'" in str(errors[1])
         assert {d["_id"] for d in store.scheduled.collection.find()} == {"taken", "a", "b"}
-
-    def test_more_than_a_batch(self, watched: Store, recorder: Recorder) -> None:
-        count = LARGEST_BATCH + 5
-        jobs = [encode_job(a_job(number)) for number in range(count)]
-        Enqueuer(watched).one(a_job(LARGEST_BATCH + 2))
-
-        with recorder.only_these():
-            errors = Enqueuer(watched).many([jobs[:LARGEST_BATCH], jobs[LARGEST_BATCH:]])
-
-        assert list(errors) == [LARGEST_BATCH + 2]
-        assert len(recorder.named("insert")) == 2
-        assert watched.scheduled.collection.count_documents({}) == count
-
-    def test_a_call_that_does_not_fit_stands_in_its_place(self, recruiter: Recruiter) -> None:
-        @recruiter.task
-        def add_two(a: int, b: int) -> int:
-            return a + b
-
-        answers = add_two.enqueue_many([(1, 2), (1,), {"a": 5, "b": 6}], errors="return")
-
-        assert [type(answer) for answer in answers] == [JobHandle, InvalidArguments, JobHandle]
-        stored = recruiter.store.scheduled.collection.find().sort("args.a", 1)
-        assert [d["args"] for d in stored] == [{"a": 1, "b": 2}, {"a": 5, "b": 6}]
-
-    def test_one_that_is_too_large_stands_in_its_place(self, recruiter: Recruiter) -> None:
-        @recruiter.task
-        def keep(blob: str) -> None:
-            del blob
-
-        answers = keep.enqueue_many([("a",), ("x" * LARGEST_JOB,), ("b",)], errors="return")
-
-        assert [type(answer) for answer in answers] == [JobHandle, JobTooLarge, JobHandle]
-        assert recruiter.store.scheduled.collection.count_documents({}) == 2
 
     def test_an_option_that_is_wrong_is_wrong_for_all(self, recruiter: Recruiter) -> None:
         @recruiter.task

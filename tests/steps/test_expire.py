@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from recruiter import Recruiter, RetryManyTimes, State, Workable
+from recruiter import Recruiter, RetryManyTimes, State
 from recruiter.domain.schedule.policies import Every
 from recruiter.errors import InvalidDuration, InvalidJob, JobFailed
 from recruiter.steps.adopt import adopt
@@ -15,7 +15,6 @@ from recruiter.steps.cancel import archive_expired
 from recruiter.steps.lead import Leadership
 from recruiter.store.database import Store
 from recruiter.testing import Sandbox
-from recruiter.workable import WORKABLES
 from tests.samples import on_the_roster
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -47,36 +46,11 @@ def expire(recruiter: Recruiter) -> list[object]:
 
 
 class TestWhen:
-    def test_after_the_time_it_is_scheduled_for(self, recruiter: Recruiter) -> None:
-        task = recruiter.task(name="work", expires="1h")(lambda: 1)
-
-        assert task.job().build().expires_at == NOW + HOUR
-        assert task.job().schedule_in("5h").build().expires_at == NOW + 6 * HOUR
-        assert task.job().expires_in("1 minute").build().expires_at == NOW + MINUTE
-        assert task.job().expires_at(NOW + 2 * MINUTE).build().expires_at == NOW + 2 * MINUTE
-        assert recruiter.job("unknown").build().expires_at is None
-
-    def test_of_a_workable(self, recruiter: Recruiter) -> None:
-        try:
-
-            class Expiring(Workable, expires="1h"):
-                def execute(self) -> None: ...
-
-            assert Expiring().as_job_of(recruiter).build().expires_at == NOW + HOUR
-        finally:
-            WORKABLES.pop("Expiring", None)
-
     def test_what_cannot_be_is_refused(self, recruiter: Recruiter) -> None:
         with pytest.raises(InvalidJob):
             recruiter.job("work").expires_at(datetime(2030, 1, 1))
         with pytest.raises(InvalidDuration):
             recruiter.job("work").expires_in(0)
-
-    def test_it_is_stored(self, recruiter: Recruiter) -> None:
-        job = recruiter.job("work").expires_in("1h").in_background().execute()
-
-        found = recruiter.find(job.id)
-        assert (found.expires_at, found.expires_in) == (NOW + HOUR, 3600)
 
     def test_of_another_program(self, recruiter: Recruiter) -> None:
         recruiter.store.scheduled.collection.insert_one({"_id": "x", "task": "work", "args": {}, "expires_in": 60})
@@ -95,14 +69,6 @@ class TestWhen:
         recruiter.create_schedulers()
         assert recruiter.find(recruiter.scheduler("daily").run_now().id).expires_at == NOW + HOUR
 
-    def test_a_repeatable_job_says_how_long(self, recruiter: Recruiter) -> None:
-        job = recruiter.job("work").repeat_with_policy(Every("1 day")).expires_in("5 minutes").keep_failed("1 day")
-
-        template = job.build().template
-        assert (template.expires_in, template.keep_failed) == (300, 86400)
-        with pytest.raises(InvalidJob, match="use expires_in"):
-            recruiter.job("work").expires_at(NOW).repeat_with_policy(Every("1 day"))
-
 
 class TestNeverStarted:
     def test_by_whoever_runs_it(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
@@ -119,13 +85,6 @@ class TestNeverStarted:
         assert (ended.state, getattr(ended, "why", None), ended.attempts) == (State.CANCELLED, "expired", 0)
         with pytest.raises(JobFailed, match="expired"):
             job.result(timeout=1)
-
-    def test_just_before_it_is(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
-        task = recruiter.task(name="work", expires="1h")(lambda: 1)
-        task.enqueue()
-        sandbox.move_clock(HOUR - timedelta(milliseconds=1))
-
-        assert sandbox.flush()[0].done
 
     def test_where_nobody_runs_it(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
         """In a paused group, or without a worker: the leader archives it."""

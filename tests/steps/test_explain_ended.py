@@ -47,22 +47,6 @@ def test_of_one_that_failed(recruiter: Recruiter, why: str, job: dict[str, Any],
     assert sentence == f"failed at 2030-01-01 13:00:00 UTC, {words}: ValueError: no good"
 
 
-def test_of_one_that_succeeded(recruiter: Recruiter) -> None:
-    first, third = a_job(), a_job(attempts=2)
-    ran = Execution(NOW, AT, "w1")
-    raw = outcomes.succeeded(job_document(first), ran, AT, 3)
-    assert told(recruiter, first, raw) == "succeeded at 2030-01-01 13:00:00 UTC"
-    raw = outcomes.succeeded(job_document(third), ran, AT, 3)
-    assert told(recruiter, third, raw) == "succeeded at 2030-01-01 13:00:00 UTC, in attempt 3"
-
-
-def test_of_one_that_was_cancelled(recruiter: Recruiter) -> None:
-    job = a_job()
-    document = {**job_document(job), "cancel": {"at": AT, "by": "ada", "reason": "wrong customer"}}
-    sentence = told(recruiter, job, outcomes.cancelled(document, AT))
-    assert sentence == "was cancelled by ada at 2030-01-01 13:00:00 UTC: wrong customer"
-
-
 def test_of_one_that_crashed(recruiter: Recruiter) -> None:
     job = a_job(attempts=2)
     document = {**job_document(job), "crashes": 2}
@@ -83,9 +67,3 @@ def test_of_one_that_was_lost(recruiter: Recruiter) -> None:
         "was lost at 2030-01-01 13:00:00 UTC: its process died while it ran, and it must not run twice "
         "(killed by SIGKILL)"
     )
-
-
-def test_of_what_was_set_aside(recruiter: Recruiter) -> None:
-    job = a_job("odd")
-    sentence = told(recruiter, job, outcomes.unreadable("odd", b"\5\0\0\0\0", AT, "task is missing"))
-    assert sentence == "was set aside at 2030-01-01 13:00:00 UTC: task is missing"

@@ -9,7 +9,6 @@ from pymongo import MongoClient
 
 from recruiter import Recruiter
 from recruiter.clock import SystemClock
-from recruiter.errors import SettingsError
 from recruiter.steps.assign import assign
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
@@ -35,17 +34,6 @@ def given(store: Store, worker: str = "w1") -> list[Any]:
 
 def round_of(store: Store, recruiter: Recruiter) -> None:
     assign(store, 1, SystemClock().now(), recruiter.controls.rules())
-
-
-def test_without_it_nothing_changes(recruiter: Recruiter, store: Store, send: Any) -> None:
-    for number in range(10):
-        send.job(number).owned_by("ada").enqueue()
-    send.job(1).owned_by("bob").enqueue()
-    on_the_roster(store, slots=4, prefetch=0)
-
-    round_of(store, recruiter)
-
-    assert given(store) == ["ada", "ada", "ada", "ada"]
 
 
 def test_without_it_nothing_more_is_asked(recruiter: Recruiter, send: Any, target: str) -> None:
@@ -79,30 +67,6 @@ def test_what_they_hold_already_counts(recruiter: Recruiter, store: Store, send:
     assert given(store, "w2") == ["bob"] * 4
 
 
-def test_by_weight(recruiter: Recruiter, store: Store, send: Any) -> None:
-    recruiter.controls.share_group("mail", "owner", weights={"ada": 3})
-    for owner in ("ada", "bob"):
-        for number in range(20):
-            send.job(number).owned_by(owner).enqueue()
-    on_the_roster(store, slots=8, prefetch=0)
-
-    round_of(store, recruiter)
-
-    assert sorted(given(store)) == ["ada"] * 6 + ["bob"] * 2
-
-
-def test_by_key(recruiter: Recruiter, store: Store, send: Any) -> None:
-    recruiter.controls.share_group("mail", "key")
-    for number in range(20):
-        send.job(number).limited_by("customer:1").enqueue()
-    send.job(1).limited_by("customer:2").enqueue()
-    on_the_roster(store, slots=4, prefetch=0)
-
-    round_of(store, recruiter)
-
-    assert given(store).count("customer:2") == 1
-
-
 def test_with_limits(recruiter: Recruiter, store: Store, send: Any) -> None:
     """A task under a limit is planned in another way; turns are taken all the same."""
     recruiter.controls.share_group("mail", "owner")
@@ -127,11 +91,6 @@ def test_jobs_of_nobody_come_in_the_order_of_their_time(recruiter: Recruiter, st
     round_of(store, recruiter)
 
     assert len(given(store)) == 2
-
-
-def test_what_cannot_be_is_refused(recruiter: Recruiter) -> None:
-    with pytest.raises(SettingsError):
-        recruiter.controls.share_group("mail", "tag")
 
 
 def test_a_share_that_was_written_by_hand_and_makes_no_sense_is_not_in_force(

@@ -11,7 +11,7 @@ from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 
-from recruiter import FlowHandle, FlowState, InvalidFlow, Recruiter, Step
+from recruiter import FlowHandle, FlowState, Recruiter, Step
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.events import Event, Events
 from recruiter.processes.loop import Stop
@@ -256,22 +256,6 @@ def test_one_step_that_mongodb_refuses_keeps_no_other_step(stage: Stage) -> None
 
 
 # -- the end of a flow ------------------------------------------------------------------------------------------------
-
-
-def the_id_waits(stage: Stage) -> None:
-    stage.recruiter.job("work", ["other"]).with_id("mine").enqueue()
-
-
-def the_id_has_ended(stage: Stage) -> None:
-    the_id_waits(stage)
-    stage.run("mine")
-
-
-def test_two_jobs_of_a_flow_cannot_have_one_id(stage: Stage) -> None:
-    job = stage.recruiter.job("work", ["end"]).with_id("mine")
-
-    with pytest.raises(InvalidFlow, match="two steps"):
-        chain(stage, on_end=job, on_failure=job)
 
 
 # -- batches ----------------------------------------------------------------------------------------------------------

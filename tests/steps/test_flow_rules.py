@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from recruiter import FlowHandle, InvalidFlow, Recruiter, Step, Superseded
+from recruiter import FlowHandle, Recruiter, Step, Superseded
 from recruiter.domain.job import JobId
 from recruiter.domain.retry.decision import Retry
 from recruiter.processes.worker.held_job import HeldJob
@@ -71,14 +71,6 @@ def test_a_step_is_set_aside(stage: Stage) -> None:
     assert stage.why(b.id) == "dependency-failed"
 
 
-def test_a_failure_travels(stage: Stage) -> None:
-    """More steps than one look follows at once: each that fails must be looked at again."""
-    steps, handle = chain_of(stage, *map(str, range(6)))
-    stage.run(steps[0].id, fails=[steps[0].id])
-    stage.settle_down()
-    assert handle.report().counts == {"failed": 6}
-
-
 def test_a_step_is_added(stage: Stage) -> None:
     (a,), handle = chain_of(stage, "a")
     stage.run(a.id)
@@ -95,16 +87,6 @@ def test_a_step_is_recovered(stage: Stage) -> None:
     again = stage.recruiter.recover(a.id)
     stage.settle_down()
     stage.run(again.id)
-    stage.settle_down()
-    assert len(stage.ready()) == 1
-
-
-def test_two_recover(stage: Stage) -> None:
-    (a,), _ = chain_of(stage, "a")
-    stage.run(a.id, fails=[a.id])
-    stage.recruiter.recover(a.id)
-    with pytest.raises(InvalidFlow):
-        stage.recruiter.recover(a.id)
     stage.settle_down()
     assert len(stage.ready()) == 1
 
@@ -230,17 +212,6 @@ def waits_for_two(stage: Stage) -> tuple[Step[Any], Step[Any], Step[Any]]:
     stage.run(first.id)
     stage.settle_down()
     return second, third, last
-
-
-def test_others_end_one_by_one(stage: Stage) -> None:
-    """Given a step that waits for two, when these end one by one, in either order, then it may start after both."""
-    for order in (0, 1):
-        second, third, last = waits_for_two(stage)
-        for each in (second, third) if order else (third, second):
-            assert last.id not in stage.ready()
-            stage.run(each.id)
-            stage.settle_down()
-        assert last.id in stage.ready()
 
 
 def test_one_fails_while_another_runs(stage: Stage) -> None:

@@ -19,7 +19,6 @@ from recruiter import (
     FlowNotFound,
     FlowState,
     InvalidArguments,
-    InvalidFilter,
     InvalidFlow,
     InvalidJob,
     JobExists,
@@ -28,7 +27,6 @@ from recruiter import (
     Recruiter,
     ResultTimeout,
     Step,
-    Workable,
 )
 from recruiter.crypto import Zlib
 from recruiter.domain.job import JobId
@@ -69,31 +67,12 @@ def double(size: int) -> int:
     return 2 * size
 
 
-class Request(Workable):
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def execute(self) -> None: ...
-
-
 def add(flow: object, text: str, **options: object) -> Step[None]:
     """A step that says something."""
     return flow.add("say", text, **options)  # type: ignore[attr-defined, no-any-return]
 
 
 class TestStarting:
-    def test_a_cycle_is_refused_and_nothing_stored(self, stage: Stage) -> None:
-        flow = stage.recruiter.flow("f")
-        a = add(flow, "a")
-        b = add(flow, "b", after=a)
-        flow.let_wait(a, after=b)
-
-        with pytest.raises(InvalidFlow, match=r"say .* → say "):
-            flow.start()
-
-        assert stage.store.scheduled.waiting() == []
-        assert stage.recruiter.flows.latest() == []
-
     def test_steps_of_other_flows_and_what_is_no_step_are_refused(self, stage: Stage) -> None:
         flow, other = stage.recruiter.flow("f"), stage.recruiter.flow("g")
         foreign = other.add("fetch", "x")
@@ -107,15 +86,6 @@ class TestStarting:
             flow.start()
         with pytest.raises(InvalidFlow, match="no steps"):
             stage.recruiter.flow("empty").start()
-
-    def test_arguments_are_checked_like_those_of_any_job(self, stage: Stage) -> None:
-        flow = stage.recruiter.flow("f")
-        words = add(flow, "a")
-
-        with pytest.raises(InvalidArguments, match="url"):
-            flow.add("fetch", 5)
-        with pytest.raises(InvalidArguments, match="size: expected int, got the result of a step, which is None"):
-            flow.add("resize", words.result, 64)
 
     def test_all_or_nothing(self, stage: Stage) -> None:
         """Given a job with an id of its own, when a flow has a step with this id, then none of it is stored."""
@@ -163,11 +133,6 @@ class TestStarting:
         client: AsyncMongoClient[Document] = AsyncMongoClient(target)
         async with client, client.start_session() as session, await session.start_transaction():
             return await flow.astart(session=session)
-
-    def test_in_an_async_transaction(self, stage: Stage, target: str) -> None:
-        handle = asyncio.run(self._start_async(stage, target))
-
-        assert handle.report().counts == {"blocked": 1, "waiting": 1}
 
     def test_a_flow_starts_once(self, stage: Stage) -> None:
         flow = stage.recruiter.flow("f")
@@ -236,18 +201,6 @@ class TestRefused:
             assert isinstance(stored, JobHandle)
             assert stage.ready() == [stored.id]
 
-    def test_by_the_name_of_the_task_and_as_a_workable(self, stage: Stage) -> None:
-        recruiter = stage.recruiter
-        step = recruiter.flow("f").add("double", 1)
-
-        with pytest.raises(InvalidArguments, match="must be a step of its flow"):
-            recruiter.job("double", [step.result]).enqueue()
-        with pytest.raises(InvalidArguments, match="must be a step of its flow"):
-            recruiter.create("merge", {"parts": [step.result]})
-        with pytest.raises(InvalidArguments, match="must be a step of its flow"):
-            Request(step.result).as_job_of(recruiter).execute()
-        assert stage.store.scheduled.waiting() == []
-
     @pytest.mark.parametrize(
         "told",
         [lambda job: job.unique(), lambda job: job.debounce("1s"), lambda job: job.throttle("1s", key="k")],
@@ -267,41 +220,6 @@ class TestRefused:
 
         flow.add(recruiter.job("only", [1]).unique_if(False))
         assert flow.start().report().counts == {"waiting": 1}
-
-    def test_messages_name_what_was_given(self, stage: Stage) -> None:
-        flow = stage.recruiter.flow("f")
-        step = flow.add("double", 1)
-
-        with pytest.raises(InvalidFlow, match=r"a step is a task, .*, not <built-in function len>; make it a task"):
-            flow.add(len, [1])  # type: ignore[call-overload]
-        with pytest.raises(InvalidFlow, match="waits for steps that `add` returned, not for 'foo'"):
-            flow.add("double", 1, after="foo")  # type: ignore[arg-type]
-        with pytest.raises(InvalidFlow, match="not for 7"):
-            flow.add("double", 1, after_any=7)  # type: ignore[call-overload]
-        for task, argument in (("double", step), ("merge", [1, step])):
-            with pytest.raises(InvalidArguments, match=r"a step of a flow is no argument; .* give step\.result"):
-                flow.add(task, argument)
-        with pytest.raises(InvalidFilter, match="limit is -1; give a number of flows, or 0 for all"):
-            stage.recruiter.flows.latest(limit=-1)
-
-    def test_steps_are_in_the_order_in_which_they_were_added(self, stage: Stage) -> None:
-        """Given ids of the user's own, which say nothing of it, and a step that was recovered."""
-        flow, job = stage.recruiter.flow("f"), stage.recruiter.job
-        ids: list[JobId] = ["z", 7, "a", 30, 4]
-        first = add(flow, "first")
-        for id in ids:
-            flow.add(job("say", ["x"]).with_id(id))
-        last = add(flow, "last")
-        handle = flow.start()
-        late = handle.add(job("say", ["y"]).with_id("b"), after=first)
-        latest = handle.add(job("say", ["y"]).with_id("0"), after=first)
-        expected = [first.id, *ids, last.id, late.id, latest.id]
-
-        assert [step.step for step in handle.steps()] == expected
-        stage.run(first.id, "z", last.id, fails=["z"])
-        stage.settle_down()
-        assert handle.retry() == 1
-        assert [step.step for step in handle.steps()] == expected
 
 
 class TestReleasing:
@@ -327,17 +245,6 @@ class TestReleasing:
         stage.settle_down()
         assert handle.report().state is FlowState.FAILED
         assert handle.report().counts == {"failed": 3, "succeeded": 2}
-
-    def test_after_any_gives_none_for_what_failed(self, stage: Stage) -> None:
-        flow = stage.recruiter.flow("f")
-        url, other = flow.add("fetch", "a"), flow.add("fetch", "b")
-        whole = flow.add("merge", [url.result, other.result], after_any=[url, other])
-        flow.start()
-
-        stage.run(url.id, other.id, fails=[url.id])
-        stage.settle_down()
-
-        assert stage.run(whole.id)[whole.id] == {"parts": [None, str(other.id)]}
 
     def test_a_delay_counts_from_the_release(self, stage: Stage) -> None:
         flow = stage.recruiter.flow("f")
@@ -389,18 +296,6 @@ class TestReleasing:
         stage.look()
         assert len(stage.ready()) == MAX_STEPS_PER_TRANSACTION + 10
 
-    def test_a_long_chain_fails_to_its_end(self, stage: Stage) -> None:
-        flow = stage.recruiter.flow("f")
-        first = step = add(flow, "0")
-        for n in range(1, 300):
-            step = add(flow, str(n), after=step)
-        handle = flow.start()
-
-        stage.run(first.id, fails=[first.id])
-        stage.settle_down()
-
-        assert handle.report().counts == {"failed": 300}
-
 
 class TestTheEnd:
     def ends(self, stage: Stage, *ends: str) -> tuple[Step[None], FlowHandle]:
@@ -434,17 +329,6 @@ class TestTheEnd:
         stage.run(*stage.ready())
         stage.settle_down()
         assert stage.ready() == []
-
-    def test_waiting_for_it(self, stage: Stage) -> None:
-        a, handle = self.ends(stage)
-        with pytest.raises(ResultTimeout, match="has not ended"):
-            handle.wait(0.05)
-
-        stage.run(a.id)
-        stage.settle_down()
-
-        assert handle.wait(0).state is FlowState.SUCCEEDED
-        assert handle.job(a).wait(10).result == str(a.id)
 
     @pytest.mark.parametrize(
         "goes_on",
@@ -494,16 +378,6 @@ class TestTheEnd:
         stage.settle_down()
         assert handle.wait(0).state is FlowState.FAILED
 
-    def test_steps_that_waited_for_the_end_change_nothing(self, stage: Stage) -> None:
-        a, handle = self.ends(stage, "on_success", "on_end")
-        stage.run(a.id)
-        stage.settle_down()
-
-        for id in stage.ready():
-            stage.run(id)
-            assert handle.report().state is FlowState.SUCCEEDED
-            assert handle.wait(0).ended_at is not None
-
 
 class TestRecovering:
     def test_people_are_told_the_last_job_of_a_step(self, stage: Stage) -> None:
@@ -544,52 +418,6 @@ class TestRecovering:
         stage.run(again.id)
         with pytest.raises(InvalidFlow, match=re.escape(f"{refused}{again.id}, which has succeeded")):
             stage.recruiter.recover(a.id)
-
-    def test_a_step_that_succeeded_is_repeated_for_itself(self, stage: Stage) -> None:
-        flow = stage.recruiter.flow("f")
-        a = add(flow, "a")
-        b = add(flow, "b", after=a)
-        handle = flow.start()
-        stage.run(a.id)
-        stage.settle_down()
-
-        again = stage.recruiter.recover(a.id, again=True)
-
-        assert stage.recruiter.find(again.id).flow is None
-        assert sorted(stage.ready(), key=str) == sorted([b.id, again.id], key=str)
-        stage.run(b.id)
-        stage.settle_down()
-        assert handle.report().counts == {"succeeded": 2}
-
-    def test_a_step_that_came_back_and_succeeded_stays_so_when_it_is_repeated(self, stage: Stage) -> None:
-        """Given a step that was given up, came back and succeeded, when its job is repeated for itself, then the step
-        has still succeeded, with the job that did."""
-        flow = stage.recruiter.flow("f")
-        a = add(flow, "a")
-        b = add(flow, "b", after=a)
-        handle = flow.start()
-        stage.run(a.id, fails=[a.id])
-        stage.settle_down()
-        again = stage.recruiter.recover(a.id)
-        assert [(step.job, step.state) for step in handle.steps()] == [(again.id, "blocked"), (b.id, "failed")]
-        stage.settle_down()
-        stage.run(again.id)
-        stage.settle_down()
-        (back,) = stage.ready()
-        stage.run(back)
-        stage.settle_down()
-
-        stage.recruiter.recover(back, again=True)
-        stage.recruiter.recover(again.id, again=True)
-
-        steps = [(again.id, "succeeded"), (back, "succeeded")]
-        assert [(step.job, step.state) for step in handle.steps()] == steps
-        assert handle.job(b).id == back
-        stage.run(*stage.ready(), fails=stage.ready())
-        stage.settle_down()
-        assert [(step.job, step.state) for step in handle.steps()] == steps
-        assert handle.report().counts == {"succeeded": 2}
-        assert handle.report().state is FlowState.SUCCEEDED
 
     def test_in_the_callers_transaction(self, stage: Stage, target: str) -> None:
         flow = stage.recruiter.flow("f")
@@ -652,15 +480,6 @@ class TestAdding:
         assert first.id == second.id == "page-1"
         assert handle.report().total == 2
 
-    def test_many_at_once(self, stage: Stage) -> None:
-        flow = stage.recruiter.flow("f")
-        a = add(flow, "a")
-        handle = flow.start()
-
-        handle.add_many("say", [("x",), {"text": "y"}], after=a)
-
-        assert handle.report().counts == {"blocked": 2, "waiting": 1}
-
 
 class TestControl:
     def flow_of(self, stage: Stage) -> tuple[list[JobId], FlowHandle]:
@@ -683,18 +502,6 @@ class TestControl:
         add(handle, "late")
         assert handle.report().total == 4
 
-    def test_nothing_is_added_while_somebody_cancels(self, stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Given a flow that is cancelled after the step's flow was read and before the step is stored."""
-        _, handle = self.flow_of(stage)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(FlowHandle, "_check_known", lambda *_: handle.cancel())
-            with pytest.raises(InvalidFlow, match="was cancelled by"):
-                add(handle, "late")
-        stage.settle_down()
-
-        assert handle.report().counts == {"cancelled": 3}
-
     def test_a_flow_that_has_ended_cannot_be_cancelled(self, stage: Stage) -> None:
         _, handle = self.flow_of(stage)
         handle.cancel(by="ada", reason="enough")
@@ -706,19 +513,6 @@ class TestControl:
 
         handle.retry()
         assert handle.cancel(by="root") == 3
-
-    def test_a_flow_that_failed_was_recovered_and_cancelled_is_cancelled(self, stage: Stage) -> None:
-        """Also if the leader has not looked in between: then the flow still has its former end."""
-        (a, b, _), handle = self.flow_of(stage)
-        stage.run(a, b, fails=[a])
-        stage.settle_down()
-        assert handle.report().state is FlowState.FAILED
-        stage.recruiter.recover(a)
-
-        handle.cancel()
-        stage.settle_down()
-
-        assert handle.report().state is FlowState.CANCELLED
 
     def test_a_flow_that_is_being_cancelled_is_retried_when_it_has_ended(self, stage: Stage) -> None:
         """Given a cancelled flow with a step that still runs, when it is retried, then that is refused, and the flow
@@ -747,20 +541,6 @@ class TestControl:
         stage.settle_down()
 
         assert stage.ready() == [again.id]
-
-    def test_a_step_that_is_recovered_and_cancelled_alone_leaves_a_flow_that_failed(self, stage: Stage) -> None:
-        """Given a cancelled flow, when one step is recovered and cancelled before the leader looks, then the flow has
-        failed: nobody cancels it any more."""
-        (a, _, _), handle = self.flow_of(stage)
-        handle.cancel()
-        stage.settle_down()
-
-        again = stage.recruiter.recover(a)
-        stage.recruiter.cancel(again.id)
-        stage.archive_cancelled()
-        stage.settle_down()
-
-        assert handle.report().state is FlowState.FAILED
 
     def test_pausing(self, stage: Stage) -> None:
         """Given a flow with a step that waits and one that runs, when it is paused, then the first does not start, the
@@ -802,15 +582,6 @@ class TestControl:
                 handle.cancel()
         stage.settle_down()
         assert handle.report().state is FlowState.CANCELLED
-
-    def test_an_unknown_flow(self, stage: Stage) -> None:
-        handle = FlowHandle(stage.recruiter, ObjectId())
-
-        for verb in (handle.cancel, handle.pause, handle.resume, handle.retry, handle.report, handle.steps):
-            with pytest.raises(FlowNotFound):
-                verb()
-        with pytest.raises(FlowNotFound):
-            stage.recruiter.flows.find("no id")
 
 
 def _dies(*_: object) -> None:
@@ -898,17 +669,6 @@ class TestExplaining:
         stage.store.leases.collection.delete_many({})
         assert told().startswith("there is no leader")
 
-    def test_a_step_that_cannot_start_is_not_told_to_wait_for_a_slot(self, stage: Stage) -> None:
-        flow = stage.recruiter.flow("f")
-        a = add(flow, "a")
-        b = add(flow, "b", after=a)
-        flow.start()
-
-        stage.run(a.id, fails=[a.id])
-
-        told = "a step of flow 'f' that it waits for has failed; the leader archives it in a moment"
-        assert stage.recruiter.explain(b.id) == told
-
     def test_blocked_steps_are_listed_and_filtered(self, stage: Stage) -> None:
         flow = stage.recruiter.flow("f")
         a = add(flow, "a")
@@ -952,15 +712,3 @@ class TestForgetting:
 
         assert forget_flows(stage.store, later, timedelta(days=1), timedelta(days=9)) == 0
         assert forget_flows(stage.store, later, timedelta(days=1), timedelta(days=1)) == 1
-
-
-class TestOneLineForms:
-    def test_a_chain(self, stage: Stage) -> None:
-        recruiter = stage.recruiter
-        handle = recruiter.chain(recruiter.job("fetch", ["http"]), "double", recruiter.job("say", ["end"])).start()
-
-        first, second, third = handle.steps()
-
-        assert second.after == (first.step,)
-        assert third.after == (second.step,)
-        assert (first.task, second.task, third.task) == ("fetch", "double", "say")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -28,26 +27,6 @@ def note(recruiter: Recruiter) -> Any:
 
 def results(reports: list[JobReport]) -> list[Any]:
     return [report.result for report in reports]
-
-
-def test_jobs_run_in_the_order_of_their_time_then_priority_then_age(
-    recruiter: Recruiter, store: Store, note: Any
-) -> None:
-    now = store.clock.now()
-    for name, hours, priority in [("c", 5, 1), ("d", 5, 0), ("b", 5, 9), ("e", 5, 0), ("f", 24, 99), ("a", -1, 0)]:
-        note.job(name).schedule_at(now + timedelta(hours=hours)).with_priority(priority).execute()
-
-    reports = recruiter.flush_jobs_synchronously()
-
-    assert results(reports) == ["a", "b", "c", "d", "e", "f"]
-    assert all(report.done and report.why == "done" for report in reports)
-    assert store.scheduled.collection.count_documents({}) == 0
-    assert store.archived.collection.count_documents({"done": True, "attempts": 1}) == 6
-    assert store.roster.entries() == []
-    lease = store.leases.read()
-    assert lease is not None
-    assert lease.holder is None
-    assert recruiter.flush_jobs_synchronously() == []
 
 
 def test_jobs_that_jobs_enqueue_take_their_place_in_time(recruiter: Recruiter, note: Any) -> None:
@@ -83,19 +62,6 @@ def test_a_job_to_be_tried_again_is_run_once_and_stays(recruiter: Recruiter, sto
     )
     assert waiting["attempts"] == 1
     assert [report.id for report in second] == [handle.id]
-
-
-def test_a_job_that_fails_for_good_is_reported_and_archived(recruiter: Recruiter, store: Store) -> None:
-    @recruiter.task
-    def fail() -> None:
-        raise SystemExit(3)
-
-    handle = fail.enqueue()
-
-    (report,) = recruiter.flush_jobs_synchronously()
-
-    assert (report.done, report.why, report.error) == (False, "not-scheduled-by-retry-policy", "SystemExit: 3")
-    assert places(store, [handle.id]) == {handle.id: "archived"}
 
 
 def test_documents_of_other_programs_are_adopted_and_unknown_tasks_left(
@@ -137,17 +103,6 @@ def test_an_at_most_once_job_is_marked_before_it_starts_and_never_started_twice(
     assert len(marks) == 1
     assert marks[0] is not None
     assert (second.id, second.why) == (started_before.id, "lost")
-
-
-def test_cancelled_jobs_are_not_run(recruiter: Recruiter, store: Store, note: Any) -> None:
-    handle = note.enqueue("a")
-    recruiter.cancel(handle.id)
-
-    assert recruiter.flush_jobs_synchronously() == []
-
-    ended = store.archived.get(handle.id)
-    assert ended is not None
-    assert ended.why == "cancelled"
 
 
 def test_jobs_that_enqueue_each_other_without_end_are_stopped(recruiter: Recruiter, store: Store) -> None:

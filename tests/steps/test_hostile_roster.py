@@ -87,13 +87,6 @@ class TestAQuietWorker:
     def rescue(self, store: Store, clock: Clock) -> Rescue:
         return Rescue(store, clock, 15.0, PolicyRegistry())
 
-    def test_one_that_has_just_joined_is_trusted(self, store: Store) -> None:
-        enter(store, "new")
-
-        (worker,) = store.roster.read()
-
-        assert not self.rescue(store, store.clock).is_quiet(worker)
-
     def test_one_that_nobody_saw_move_is_given_nothing_until_it_moves(self, store: Store) -> None:
         # given an entry of an hour ago
         rescue = self.rescue(store, store.clock)

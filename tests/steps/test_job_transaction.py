@@ -15,10 +15,8 @@ from recruiter import JobFailed, Recruiter, RetryManyTimes, current_job
 from recruiter.domain.job import JobId
 from recruiter.embedded import EmbeddedServer
 from recruiter.errors import InvalidSession, JobEnded
-from recruiter.steps.execute import HERE
 from recruiter.store.codec import encode, job_document
 from recruiter.store.database import Store
-from recruiter.store.outcomes import Settled
 from recruiter.store.transactions import Transactions
 from tests.samples import a_job, hold
 
@@ -43,28 +41,6 @@ def increment(session: Any, by: int = 1, client: Any = None) -> None:
 
 
 class TestCommitted:
-    def test_effects_and_end_are_there_together(self, recruiter: Recruiter, store: Store) -> None:
-        @recruiter.task
-        def count() -> None:
-            with current_job.transaction() as session:
-                increment(session)
-                # then inside nothing can be seen from outside: the job waits, and nothing is counted
-                assert counter(store) == 0
-                assert store.scheduled.exists(current_job.id)
-            assert counter(store) == 1
-            assert store.archived.get(current_job.id)
-
-        job = count.enqueue()
-
-        report = recruiter.run(count)
-
-        assert report is not None
-        assert report.done
-        ended = job.wait(timeout=5)
-        assert (ended.why, ended.attempts, ended.result) == ("done", 1, None)
-        assert not store.scheduled.exists(job.id)
-        assert counter(store) == 1
-
     def test_the_result_is_what_was_set_in_the_block(self, recruiter: Recruiter) -> None:
         @recruiter.task
         def charge(order: int) -> tuple[int, str]:
@@ -77,18 +53,6 @@ class TestCommitted:
         recruiter.run(charge)
 
         assert job.result(timeout=5) == (7, "paid")
-
-    def test_it_is_counted_like_any_other(self, recruiter: Recruiter) -> None:
-        @recruiter.task
-        def count() -> None:
-            with current_job.transaction() as session:
-                increment(session)
-
-        count.enqueue()
-        recruiter.run(count)
-
-        assert recruiter.analytics().jobs.queued == 0
-        assert recruiter.counts("task")["count"] == {"succeeded": 1}
 
     def test_jobs_that_it_enqueues_in_the_session_are_there_too(self, recruiter: Recruiter, store: Store) -> None:
         @recruiter.task
@@ -286,12 +250,6 @@ class TestLost:
         yield run
         executor.close()
 
-    def test_while_it_holds_the_job_it_commits(self, run: Any, store: Store) -> None:
-        _, outcome = run()
-
-        assert isinstance(outcome, Settled)
-        assert counter(store) == 1
-
     def test_handed_back_before_the_block(self, run: Any, store: Store) -> None:
         _, outcome = run(before=lambda: store.roster.hand_back("w1", [a.id for a in store.scheduled.waiting()]))
 
@@ -332,29 +290,6 @@ class TestLost:
 
 class TestWays:
     """It works wherever jobs run."""
-
-    def test_here_and_now(self, recruiter: Recruiter, store: Store) -> None:
-        @recruiter.task
-        def count() -> str:
-            assert current_job.worker == HERE
-            with current_job.transaction() as session:
-                increment(session)
-                current_job.set_result("here")
-            return ""
-
-        assert count.job().here().execute().result(timeout=5) == "here"
-        assert counter(store) == 1
-
-    def test_on_a_client_of_the_application(self, recruiter: Recruiter, store: Store, own: Client) -> None:
-        @recruiter.task
-        def count() -> None:
-            with current_job.transaction(own) as session:
-                increment(session, client=own)
-
-        count.enqueue()
-        recruiter.run(count)
-
-        assert counter(store) == 1
 
     def test_on_an_async_client(self, recruiter: Recruiter, store: Store, target: str) -> None:
         @recruiter.task

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from recruiter import ArchivedJob, Job, JobFilter, Recruiter
+from recruiter import Recruiter
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import Execution, JobId
 from recruiter.domain.retry.decision import Archive
-from recruiter.errors import InvalidFilter, InvalidJob, JobNotFound
+from recruiter.errors import InvalidFilter
 from recruiter.steps.assign import assign
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.store import outcomes
 from recruiter.store.codec import job_document
 from recruiter.store.database import Store
 from recruiter.store.search.search import JobSearch
-from tests.samples import NOW, a_job, document, done, insert, on_the_roster, places
+from tests.samples import NOW, a_job, done, insert, on_the_roster
 
 HOUR = timedelta(hours=1)
 
@@ -62,47 +62,10 @@ def ended(store: Store, number: int = 1, why: str | None = None, **options: Any)
 
 
 class TestListing:
-    def test_words_or_a_filter(self, recruiter: Recruiter, store: Store) -> None:
-        mails = insert(store, *(a_job(group="mail") for _ in range(3)))
-        insert(store, a_job())
-
-        assert {job.id for job in recruiter.jobs.list(group="mail")} == set(mails)
-        assert recruiter.jobs.list(JobFilter(group="mail")) == recruiter.jobs.list(group="mail")
-        with pytest.raises(InvalidFilter, match="not both"):
-            recruiter.jobs.list(JobFilter(), group="mail")
-        with pytest.raises(InvalidFilter, match="give a JobFilter"):
-            recruiter.jobs.list({"group": "mail"})  # type: ignore[arg-type]
-
-    def test_pages(self, recruiter: Recruiter, store: Store) -> None:
-        ids = ended(store, 5)
-
-        first = recruiter.jobs.list(limit=3)
-        second = recruiter.jobs.list(limit=3, after=first.next)
-
-        assert (len(first), len(second), second.next) == (3, 2, None)
-        assert {job.id for page in (first, second) for job in page} == set(ids)
-
     @pytest.mark.parametrize("limit", [0, -1, 1_001, True, "5", None])
     def test_a_page_has_a_size(self, recruiter: Recruiter, limit: Any) -> None:
         with pytest.raises(InvalidFilter, match="a page has 1 to 1,000 jobs"):
             recruiter.jobs.list(limit=limit)
-
-    def test_short_and_whole(self, recruiter: Recruiter, store: Store) -> None:
-        insert(store, a_job("x", args={"a": 5}))
-        ended(store)
-
-        short, whole = recruiter.jobs.list(minimal=True), recruiter.jobs.list()
-
-        assert [type(job) for job in short] == [type(job) for job in whole] == [Job, ArchivedJob]
-        assert (short.jobs[0].args, whole.jobs[0].args) == ({}, {"a": 5})
-
-    def test_all_of_them(self, recruiter: Recruiter, store: Store) -> None:
-        insert(store, *(a_job() for _ in range(20)))
-        ended(store, 20)
-
-        assert len({job.id for job in recruiter.jobs.iterate()}) == 40
-        assert recruiter.jobs.count() == (40, True)
-        assert int(recruiter.jobs.count(state="succeeded")) == 20
 
     def test_in_an_event_loop(self, recruiter: Recruiter, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("recruiter.store.search.search.LOOKS_AT", 1)
@@ -115,27 +78,6 @@ class TestListing:
 
 
 class TestCancelling:
-    def test_many_that_wait_never_run(
-        self, recruiter: Recruiter, store: Store, leader: Callable[[], Sequence[JobId]]
-    ) -> None:
-        """Given jobs of two groups, when those of one are cancelled, then the leader archives just these."""
-        mails = insert(store, *(a_job(group="mail") for _ in range(20)))
-        others = insert(store, *(a_job() for _ in range(5)))
-        told: list[int] = []
-
-        number = recruiter.jobs.cancel(group="mail", by="ada", reason="not needed", progress=told.append)
-
-        assert number == 20
-        assert told == sorted(told)
-        assert told[-1] == 20
-        assert len(told) >= 3
-        assert set(leader()) == set(mails)
-        assert set(places(store, others).values()) == {"scheduled"}
-        job = store.archived.get(mails[0])
-        assert job is not None
-        assert job.cancel is not None
-        assert (job.why, job.reason, job.cancel.by) == ("cancelled", "not needed", "ada")
-
     def test_those_that_run_are_left_to_their_holder(self, recruiter: Recruiter, store: Store) -> None:
         held, waiting = insert(store, a_job(), a_job())
         on_the_roster(store, "w1")
@@ -145,13 +87,6 @@ class TestCancelling:
 
         assert store.scheduled.flags(10).keys() == {held, waiting}
         assert {job.id for job in recruiter.jobs.list(minimal=True) if job.cancelling} == {held, waiting}
-
-    def test_again_changes_nothing(self, recruiter: Recruiter, store: Store) -> None:
-        (id,) = insert(store, a_job())
-
-        assert recruiter.jobs.cancel(task="add", reason="first") == 1
-        assert recruiter.jobs.cancel(task="add", reason="second") == 0
-        assert document(store, id)["cancel"]["reason"] == "first"
 
     def test_one_that_is_no_longer_meant_is_left_alone(
         self, recruiter: Recruiter, store: Store, monkeypatch: pytest.MonkeyPatch
@@ -210,22 +145,6 @@ class TestCancelling:
 
 
 class TestRecovering:
-    def test_those_that_failed(self, recruiter: Recruiter, store: Store) -> None:
-        """Given jobs that ended in several ways, when recovered without a state, then those that failed or were lost
-        are made anew, and know where they came from."""
-        failed = ended(store, 10, "tried-too-many-times", tags=("eu",)) + ended(store, 3, "lost")
-        ended(store, 3, "cancelled")
-        ended(store, 3)
-
-        assert recruiter.jobs.recover(task="add", schedule_at=NOW + HOUR) == 13
-
-        anew = list(recruiter.jobs.iterate(state="waiting"))
-        assert {job.recovered_from for job in anew} == set(failed)
-        assert {(job.attempts, job.scheduled_at, job.executions) for job in anew} == {(0, NOW + HOUR, ())}
-        old = recruiter.find(failed[0])
-        assert isinstance(old, ArchivedJob)
-        assert recruiter.find(old.recovered_as).recovered_from == old.id  # type: ignore[arg-type]
-
     def test_none_of_them_twice(self, recruiter: Recruiter, store: Store) -> None:
         ended(store, 10, "tried-too-many-times")
 
@@ -242,16 +161,6 @@ class TestRecovering:
         assert sum(numbers) == 40
         assert len({job.recovered_from for job in recruiter.jobs.iterate(state="waiting")}) == 40
 
-    def test_one_by_its_id_may_be_repeated(self, recruiter: Recruiter, store: Store) -> None:
-        (id,) = ended(store, 1, "tried-too-many-times")
-
-        first, second = recruiter.recover(id), recruiter.recover(id)
-
-        assert first.id != second.id
-        old = recruiter.find(id)
-        assert isinstance(old, ArchivedJob)
-        assert old.recovered_as == second.id
-
     def test_others_by_their_state_or_why(self, recruiter: Recruiter, store: Store) -> None:
         ended(store, 2)
         ended(store, 3, "cancelled")
@@ -265,57 +174,3 @@ class TestRecovering:
         store.archived.collection.insert_one(junk)
 
         assert recruiter.jobs.recover(state="failed") == 0
-
-    def test_a_time_needs_a_zone(self, recruiter: Recruiter) -> None:
-        with pytest.raises(InvalidJob, match="time zone"):
-            recruiter.jobs.recover(state="failed", schedule_at=NOW.replace(tzinfo=None))
-
-
-class TestRemoving:
-    def test_those_that_have_ended(self, recruiter: Recruiter, store: Store) -> None:
-        gone = ended(store, 20, "tried-too-many-times")
-        kept = ended(store, 3) + insert(store, a_job())
-
-        assert recruiter.jobs.remove(state="failed") == 20
-
-        assert set(places(store, gone).values()) == {"nowhere"}
-        assert "nowhere" not in places(store, kept).values()
-
-    def test_one_by_its_id(self, recruiter: Recruiter, store: Store) -> None:
-        (id,) = ended(store)
-        (waiting,) = insert(store, a_job())
-
-        recruiter.remove(id)
-
-        with pytest.raises(JobNotFound, match="there is no job"):
-            recruiter.remove(id)
-        with pytest.raises(JobNotFound, match="has not ended, so it cannot be removed; cancel it first"):
-            recruiter.remove(waiting)
-        assert places(store, [waiting]) == {waiting: "scheduled"}
-
-
-class TestWhatIsRefused:
-    @pytest.mark.parametrize(
-        ("verb", "words", "told"),
-        [
-            ("remove", {"state": "waiting"}, "jobs that are waiting cannot be removed; cancel them first"),
-            ("recover", {"state": "postponed"}, "jobs that are postponed cannot be recovered"),
-            ("cancel", {"state": "failed"}, "jobs that are failed cannot be cancelled"),
-            ("cancel", {"why": "done"}, "jobs that have ended cannot be cancelled"),
-        ],
-    )
-    def test_jobs_that_cannot_be_it(self, recruiter: Recruiter, verb: str, words: dict[str, Any], told: str) -> None:
-        with pytest.raises(InvalidFilter, match=told):
-            getattr(recruiter.jobs, verb)(**words)
-
-    @pytest.mark.parametrize("verb", ["cancel", "recover", "remove"])
-    def test_everything_must_be_said_aloud(self, recruiter: Recruiter, store: Store, verb: str) -> None:
-        insert(store, a_job())
-        ended(store, 1, "lost")
-
-        for nothing in ({}, {"filter": JobFilter()}):
-            with pytest.raises(InvalidFilter, match="give everything=True if you mean all jobs"):
-                getattr(recruiter.jobs, verb)(**nothing)
-        with pytest.raises(InvalidFilter, match="everything=True goes with no filter"):
-            getattr(recruiter.jobs, verb)(task="add", everything=True)
-        assert getattr(recruiter.jobs, verb)(everything=True) == 1

@@ -174,13 +174,6 @@ class TestTheOldestDueJob:
         }
         assert ages == {"generic": pytest.approx(5400, abs=60), "mail": pytest.approx(300, abs=60), "later": 0.0}
 
-    def test_none_is_due(self, recruiter: Recruiter) -> None:
-        recruiter.job("add").enqueue()
-        recruiter.cancel(recruiter.jobs.list().jobs[0].id)
-        text = scraped(recruiter)
-        assert value(text, "recruiter_up") == 1
-        assert value(text, "recruiter_oldest_due_job_age_seconds", group="generic") in (None, 0.0)
-
 
 class TestHowThingsAre:
     def test_jobs_workers_limits_pauses_and_schedules(self, store: Store, recruiter: Recruiter) -> None:
@@ -248,10 +241,6 @@ class TestBounds:
         with ThreadPoolExecutor(8) as scrapers:
             told = list(scrapers.map(lambda _: generate_latest(registry), range(16)))
         assert len(set(told)) == 1  # how long the look took is in it, to the microsecond
-
-    def test_to_be_registered_asks_nothing(self) -> None:
-        with Recruiter("mongodb://127.0.0.1:9/nowhere", server_timeout="100ms") as recruiter:
-            scraped(recruiter)
 
     def test_without_mongodb_it_says_so_and_nothing_else(self) -> None:
         with Recruiter("mongodb://127.0.0.1:9/nowhere", server_timeout="200ms") as recruiter:

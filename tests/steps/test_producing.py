@@ -8,25 +8,18 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from bson import ObjectId
 from pymongo import MongoClient
 
 import recruiter as package
 from recruiter import ArchivedJob, Recruiter, RetryManyTimes, Task, Workable, errors
 from recruiter.errors import (
-    InvalidArguments,
     InvalidJob,
     JobExists,
-    JobNotFound,
-    JobsRefused,
     StoreUnreachable,
 )
-from recruiter.results import JobHandle
 from tests.commands import Recorder
-from tests.conftest import eventually
 
 Add = Task[[int, int], int, int]
 ran: list[tuple[int, int]] = []
@@ -74,58 +67,6 @@ class TestEnqueueAndHere:
         assert recruiter.find(job.enqueue().id).state == "waiting"
 
 
-class TestMany:
-    def test_on_request_it_stands_in_its_place(self, task: Add) -> None:
-        answers = task.enqueue_many([(1, 2), (1,)], errors="return")
-
-        assert [type(answer) for answer in answers] == [JobHandle, InvalidArguments]
-
-    def test_they_have_the_options_of_a_job(self, recruiter: Recruiter, task: Add) -> None:
-        when = datetime(2040, 1, 1, tzinfo=UTC)
-        handles = task.enqueue_many(
-            [(1, 2), (3, 4)], group="g", tags=["t"], priority=3, schedule_at=when, ids=["one", "two"]
-        )
-
-        assert [handle.id for handle in handles] == ["one", "two"]
-        job = recruiter.find("two")
-        assert (job.group, job.tags, job.priority, job.scheduled_at, job.args) == (
-            "g",
-            ("t",),
-            3,
-            when,
-            {"a": 3, "b": 4},
-        )
-
-    def test_ids_that_are_taken_are_named(self, recruiter: Recruiter, task: Add) -> None:
-        task.job(1, 1).with_id("waits").enqueue()
-        task.job(1, 1).with_id("ended").here().execute()
-
-        with pytest.raises(JobsRefused) as refused:
-            task.enqueue_many([(1, 1)] * 4, ids=["waits", "new", "ended", "new"])
-
-        assert {place: type(error) for place, error in refused.value.errors.items()} == dict.fromkeys(
-            (0, 2, 3), JobExists
-        )
-        assert recruiter.find("new").state == "waiting"
-
-
-class TestIds:
-    @pytest.mark.parametrize("id", [ObjectId(), uuid4(), 42, "text"], ids=lambda id: type(id).__name__)
-    def test_an_id_may_be_given_as_text_everywhere(self, recruiter: Recruiter, task: Add, id: Any) -> None:
-        task.job(1, 2).with_id(id).enqueue()
-        text = str(id)
-
-        assert recruiter.find(text).id == id
-        assert "recruiter" in recruiter.explain(text)
-        recruiter.cancel(text)
-        recruiter.flush_jobs_synchronously()
-        eventually(lambda: recruiter.find(text).ended)
-        assert recruiter.find(recruiter.recover(text).id).recovered_from == id
-        recruiter.remove(text)
-        with pytest.raises(JobNotFound):
-            recruiter.find(text)
-
-
 def test_a_job_has_one_shape_whether_it_has_ended_or_not(recruiter: Recruiter, task: Add) -> None:
     waiting = recruiter.find(task.enqueue(1, 2).id)
     ended = recruiter.find(task.job(1, 2).here().execute().id)
@@ -158,14 +99,6 @@ class TestAFreshDatabase:
 
             assert [job.id for job in recruiter.jobs.list()] == [handle.id]
             assert recruiter.store.differences() == []
-
-    def test_one_that_is_prepared_is_only_looked_at(self, recruiter: Recruiter, target: str) -> None:
-        assert recruiter.store.differences() == []
-        recorder = Recorder()
-        with MongoClient[dict[str, Any]](target, event_listeners=[recorder]) as client, pytest.raises(JobNotFound):
-            Recruiter(client).find("x")
-
-        assert recorder.named("create", "createIndexes", "listIndexes", "collMod") == []
 
 
 class TestAClientOfTheApplication:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextvars
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from recruiter import Job, Recruiter, RetryLater, RetryManyTimes, current_job, track
+from recruiter import Job, Recruiter, RetryManyTimes, current_job, track
 from recruiter.attempt import AttemptProgress
 from recruiter.clock import StoppedClock
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.progress import STATUS_KEPT, LogLine, Progress, StatusEntry
 from recruiter.domain.state import State
-from recruiter.errors import NoCurrentJob, StoreUnreachable
+from recruiter.errors import StoreUnreachable
 from recruiter.events import Event, Events
 from recruiter.processes.loop import Stop
 from recruiter.processes.worker.core import ProgressWriter
@@ -33,13 +31,13 @@ from recruiter.store.codec import Document, encode, job_document, progress_field
 from recruiter.store.collections.scheduled import ProgressMark
 from recruiter.store.database import Store
 from recruiter.store.job_fields import LOCK, PROGRESS
-from recruiter.store.outcomes import OutcomeBatch, Rescheduled
+from recruiter.store.outcomes import Rescheduled
 from recruiter.store.roster_fields import Holding
 from recruiter.views.find import find
 from tests.bench import Bench
 from tests.conftest import eventually
 from tests.inbox import Leader, by_hand
-from tests.samples import NOW, a_job, beat, document, done, insert, on_the_roster, running
+from tests.samples import NOW, a_job, beat, document, insert, on_the_roster, running
 
 LATER = NOW + timedelta(minutes=1)
 
@@ -59,23 +57,6 @@ def stages(job: Any) -> list[tuple[str, str | None, float]]:
 
 
 class TestSaying:
-    def test_stages_progress_and_log_stay_with_the_job(self, bench: Bench) -> None:
-        def build() -> None:
-            current_job.stage("bowtie_build", progress=0.43)
-            current_job.progress(0.5)
-            current_job.log("index written")
-            current_job.stage("update_db", progress=0.7)
-
-        job = bench.archived(build)
-
-        assert job["status"] == [
-            entry("running", "bowtie_build", 0.5),
-            entry("running", "update_db", 0.7),
-            entry("succeeded", "update_db", 1.0),
-        ]
-        assert (job["stage"], job["progress"]) == ("update_db", 1.0)
-        assert job["log"] == [{"at": NOW, "text": "index written"}]
-
     def test_one_that_is_tried_again_waits_with_its_error_and_all_it_said(self, bench: Bench) -> None:
         def fail() -> None:
             current_job.stage("a", progress=0.2)
@@ -91,16 +72,6 @@ class TestSaying:
         ]
         assert move.fields["log"] == [{"at": NOW, "text": "trying"}]
         assert set(LOCK) <= set(move.updates[0].update["$unset"])
-
-    def test_one_that_wants_to_be_run_later_waits_without_an_error(self, bench: Bench) -> None:
-        def later() -> None:
-            current_job.progress(0.2)
-            raise RetryLater("5 minutes")
-
-        move = bench.run(later)
-
-        assert isinstance(move, Rescheduled)
-        assert move.fields["status"][-1] == entry("waiting", None, 0.2)
 
     def test_earlier_attempts_are_kept_bounded(self, bench: Bench) -> None:
         """Given a job that fails in the same stage again and again, then the newest attempts are remembered."""
@@ -139,29 +110,6 @@ class TestSaying:
 
         assert [line["text"] for line in job["log"]] == ["in time"]
 
-    def test_from_its_threads_and_coroutines(self, bench: Bench) -> None:
-        def in_threads() -> None:
-            def work(number: int) -> None:
-                for _ in range(100):
-                    current_job.progress(number / 8)
-                current_job.log(f"thread {number}")
-
-            with ThreadPoolExecutor(8) as pool:
-                for number in range(1, 9):
-                    pool.submit(contextvars.copy_context().run, work, number)
-
-        async def in_coroutines() -> None:
-            async def work(number: int) -> None:
-                current_job.log(f"coroutine {number}")
-
-            await asyncio.gather(*(work(number) for number in range(8)))
-
-        threads, coroutines = bench.archived(in_threads), bench.archived(in_coroutines)
-
-        assert sorted(line["text"] for line in threads["log"]) == [f"thread {n}" for n in range(1, 9)]
-        assert [line["text"] for line in coroutines["log"]] == [f"coroutine {n}" for n in range(8)]
-        assert threads["status"][0] == entry("running", None, 1.0)
-
     def test_in_a_process_that_it_forks_nobody_listens(self, bench: Bench) -> None:
         def fork() -> int:
             current_job.log("here")
@@ -184,31 +132,6 @@ class TestSaying:
             current_job.log(ValueError("no text"))  # type: ignore[arg-type]
 
         assert [line["text"] for line in bench.archived(speak)["log"]] == ["?\\0", "no text"]
-
-    def test_a_job_that_is_nearly_too_large(self, bench: Bench) -> None:
-        def speak(_: str) -> str:
-            for number in range(1000):
-                current_job.stage(str(number))
-                current_job.log("x" * 2000)
-            return "y" * 1_000_000
-
-        job = bench.archived(speak, "x" * (15 * 1024 * 1024 - 1000))
-
-        assert job["done"]
-        assert job["progress"] == 1.0
-
-    def test_outside_of_a_job(self) -> None:
-        calls: list[Callable[[], Any]] = [
-            lambda: current_job.stage("a"),
-            lambda: current_job.progress(0.5),
-            lambda: current_job.log("text"),
-            lambda: current_job.run_process(["true"]),
-        ]
-        for call in calls:
-            with pytest.raises(NoCurrentJob):
-                call()
-        with pytest.raises(NoCurrentJob):
-            asyncio.run(current_job.arun_process(["true"]))
 
 
 class TestTrack:
@@ -249,9 +172,6 @@ class TestTrack:
         bench.archived(work)
 
         assert seen == [*progress, 1.0]
-
-    def test_outside_of_a_job_it_just_gives_the_items(self) -> None:
-        assert list(track(iter("abc"), stage="a")) == ["a", "b", "c"]
 
 
 class TestTelling:
@@ -317,16 +237,6 @@ def mark(job: Any, worker: str = "w1", attempts: int = 0, was: str | None = None
 class TestSigns:
     """What a worker writes on a job that it runs."""
 
-    def test_it_shows_who_runs_it_and_what_it_has_said(self, store: Store) -> None:
-        job = a_job()
-        insert(store, job)
-
-        store.scheduled.mark_progress([mark(job, progress=0.5, stage="a")])
-
-        found = document(store, job.id)
-        assert (found["locked_by"], found["locked_at"], found["started_at"]) == ("w1", NOW, NOW)
-        assert (found["progress"], found["stage"]) == (0.5, "a")
-
     def test_a_stale_worker_changes_nothing_of_a_later_attempt(self, store: Store) -> None:
         job = a_job(attempts=1)
         insert(store, job)
@@ -351,18 +261,6 @@ class TestSigns:
         store.scheduled.mark_progress([mark(job, "old", progress=0.95)])
 
         assert (document(store, job.id)["locked_by"], document(store, job.id)["progress"]) == ("new", 0.2)
-
-    def test_it_brings_back_nothing_that_has_ended(self, store: Store) -> None:
-        job = a_job()
-        insert(store, job)
-        on_the_roster(store, "w1")
-        store.roster.assign({"w1": [job.id]}, 1)
-        store.transactions.settle("w1", OutcomeBatch({job.id: done(job)}), {})
-
-        store.scheduled.mark_progress([mark(job, progress=0.9)])
-
-        assert store.scheduled.collection.count_documents({}) == 0
-        assert store.archived.collection.count_documents({}) == 1
 
     def test_handed_back_it_is_nobodys_and_keeps_what_it_said(self, store: Store) -> None:
         job = a_job()
@@ -551,13 +449,6 @@ def _unreachable(*_: object) -> None:
 class TestViews:
     """A job shows who holds it, and that is what the roster says."""
 
-    def test_of_a_job_that_nobody_holds(self, store: Store) -> None:
-        job = a_job()
-        insert(store, job)
-
-        assert find(store, job.id) == job
-        assert find(store, "none") is None
-
     def test_of_one_that_is_assigned_and_of_one_that_runs(self, store: Store) -> None:
         assigned, runs = a_job(), a_job()
         insert(store, assigned, runs)
@@ -598,26 +489,6 @@ class TestViews:
 
 
 class TestInTheCallingProcess:
-    def test_its_retries_have_it_too(self, recruiter: Recruiter) -> None:
-        @recruiter.task(retry=RetryManyTimes(1, 0))
-        def work() -> None:
-            current_job.stage(f"attempt {current_job.attempt}")
-            if current_job.attempt == 1:
-                raise ConnectionError("not yet")
-
-        handle = work.job().here().execute()
-        (report,) = recruiter.run_all(work)
-
-        assert report.done
-        job = recruiter.find(handle.id)
-        assert stages(job) == [
-            ("running", "attempt 1", 0.0),
-            ("waiting", "attempt 1", 0.0),
-            ("running", "attempt 2", 0.0),
-            ("succeeded", "attempt 2", 1.0),
-        ]
-        assert job.status[1].error == "ConnectionError: not yet"
-
     @pytest.mark.parametrize("way", ["run", "run_all", "watch", "flush"])
     def test_it_can_be_seen_while_the_job_runs(self, recruiter: Recruiter, store: Store, way: str) -> None:
         """Given a job that says something and then nothing more, then it is written while it goes on in silence."""

@@ -7,14 +7,13 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
-from recruiter import Cron, EveryMinutes, Recruiter, RepeatableJob, SchedulePolicy, Workable
+from recruiter import EveryMinutes, Recruiter, RepeatableJob, SchedulePolicy
 from recruiter.clock import StoppedClock
 from recruiter.domain.schedule.scheduler import Late
-from recruiter.errors import InvalidSchedule, SchedulerNotFound, Superseded
+from recruiter.errors import SchedulerNotFound, Superseded
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.lead import Leadership
 from recruiter.steps.repeat import MAX_SCHEDULERS_PER_PASS, Repetition, repeat
@@ -79,24 +78,6 @@ def leading(target: str, store: Store) -> Iterator[Leading]:
 
 
 class TestOccurrences:
-    def test_each_is_made_at_its_time_and_not_before(self, leading: Leading) -> None:
-        leading.job().create()
-
-        assert leading.after(minutes=9, seconds=59).made == 0
-        assert leading.after(seconds=1).made == 1
-        assert leading.repeat().made == 0
-        assert leading.after(minutes=10).made == 1
-        assert leading.instants() == [SIX + timedelta(minutes=10), SIX + timedelta(minutes=20)]
-
-    def test_a_job_of_one_is_like_its_template(self, leading: Leading) -> None:
-        job = leading.job().in_group("g").tagged_as("a", "b").with_priority(3).owned_by("ada").timeout("1m")
-        job.create()
-        leading.after(minutes=10)
-
-        (made,) = leading.recruiter.store.scheduled.waiting()
-        assert (made.id, made.urn, made.task) == ("tick@2030-01-01T06:10:00Z", "tick", "tick")
-        assert (made.group, made.tags, made.priority, made.owner, made.timeout) == ("g", ("a", "b"), 3, "ada", 60)
-
     def test_a_leader_that_was_deposed_makes_none(self, leading: Leading) -> None:
         leading.job().create()
         leading.recruiter.store.leases.collection.update_one({}, {"$inc": {"term": 1}, "$set": {"holder": "other"}})
@@ -222,24 +203,8 @@ class TestLate:
         assert leading.instants() == [SIX + timedelta(minutes=minutes) for minutes in made]
         assert leading.after(minutes=3, seconds=30).made == 1  # and it goes on
 
-    def test_an_own_window(self, leading: Leading) -> None:
-        leading.job(Cron("0 * * * *")).when_late("all", window="3 hours").create()
-
-        assert leading.after(hours=10, minutes=5).made == 3
-
-    def test_a_word_that_is_none(self, leading: Leading) -> None:
-        with pytest.raises(InvalidSchedule, match="'skip', 'latest' or 'all', not 'sometimes'"):
-            leading.job().when_late("sometimes")
-
 
 class TestOverlap:
-    def test_allowed_unless_said_otherwise(self, leading: Leading) -> None:
-        leading.job().create()
-        leading.after(minutes=10)
-        leading.after(minutes=10)
-
-        assert len(leading.instants()) == 2
-
     def test_unique_skips_while_an_earlier_one_waits_runs_or_is_retried(self, leading: Leading) -> None:
         leading.job().unique().create()
         leading.after(minutes=10)
@@ -307,14 +272,6 @@ class TestDefinition:
         leading.job().in_group("new").create()
 
         assert leading.recruiter.store.scheduled.waiting()[0].group == "old"
-
-    @pytest.mark.parametrize(
-        ("schedule", "problem"),
-        [("0 25 * * *", "hour"), ("0 6 * *", "not a schedule"), ("often", "not a schedule"), (0, "between 1 second")],
-    )
-    def test_a_schedule_that_is_none(self, leading: Leading, schedule: Any, problem: str) -> None:
-        with pytest.raises(InvalidSchedule, match=problem):
-            leading.recruiter.every(schedule)
 
 
 class TestControl:
@@ -394,27 +351,6 @@ class TestPromises:
         assert late.urn == "tick"
         assert "every 25m" in late.text
         assert "2030-01-01 06:10:00" in late.text
-
-    def test_one_that_never_has(self, leading: Leading) -> None:
-        leading.job().must_succeed_within("1 hour").create()
-        leading.clock.move(timedelta(hours=1, seconds=1))
-
-        assert "it never has" in overdue(leading.recruiter.store, leading.clock.now())[0].text
-        leading.recruiter.scheduler("tick").pause()
-        assert overdue(leading.recruiter.store, leading.clock.now()) == []
-
-
-class DailyReport(Workable, name="seed_daily_report"):
-    """The seed's example."""
-
-    def urn(self) -> str:
-        return "report:daily"
-
-    def unique(self) -> bool:
-        return True
-
-    def execute(self) -> str:
-        return "sent"
 
 
 def test_declared_with_a_decorator_it_is_stored_when_somebody_says_so(leading: Leading) -> None:

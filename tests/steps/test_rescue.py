@@ -13,7 +13,6 @@ from recruiter.domain.job import Execution, Job
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import MAX_WORKER_DEATHS, Retry, RetryPolicy
 from recruiter.domain.retry.policies import DoNotDoItAgain, RetryManyTimes
-from recruiter.settings import Settings
 from recruiter.steps.assign import assign
 from recruiter.steps.rescue import Rescue, Retired
 from recruiter.steps.settle import settle
@@ -80,11 +79,6 @@ def test_a_worker_that_declares_its_time_is_retired_after_that_time(store: Store
     assert [each.worker for each in watch.for_seconds(9)] == ["hasty"]
     assert watch.for_seconds(45) == []
     assert [each.worker for each in watch.for_seconds(12)] == ["patient"]
-
-
-def test_an_observer_without_a_setting_is_generous_with_workers_of_an_earlier_release() -> None:
-    assert Settings().undeclared_dead_after == 60.0
-    assert Settings(considered_dead_after=timedelta(minutes=10)).undeclared_dead_after == 600.0
 
 
 def test_an_outage_retires_nobody(store: Store, watch: Watch) -> None:

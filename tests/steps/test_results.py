@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from recruiter import Recruiter, current_job
-from recruiter.errors import JobFailed, RecruiterError, ResultTimeout
+from recruiter.errors import RecruiterError, ResultTimeout
 from recruiter.store import outcomes
 from recruiter.store.codec import decode
 from tests.samples import a_job, done, insert
@@ -31,28 +31,6 @@ def test_everybody_gets_its_own(recruiter: Recruiter) -> None:
         results = [each.result() for each in waiting]
 
     assert results == [f"result of {id}" for id in ids]
-
-
-def test_two_wait_for_the_same(recruiter: Recruiter) -> None:
-    insert(recruiter.store, a_job("x"))
-    with ThreadPoolExecutor(2) as threads:
-        waiting = [threads.submit(recruiter.handle("x").result, "20s") for _ in range(2)]
-        archive(recruiter, "x")
-        assert [each.result() for each in waiting] == ["result of x"] * 2
-
-
-def test_one_that_failed_says_why(recruiter: Recruiter) -> None:
-    last = {"class": "ValueError", "message": "no good"}
-    archive(recruiter, "x", done=False, why="tried-too-many-times", last_execution=last)
-
-    with pytest.raises(JobFailed, match=r"'x' .*'tried-too-many-times': ValueError: no good"):
-        recruiter.handle("x").result("20s")
-
-
-def test_the_time_is_over(recruiter: Recruiter) -> None:
-    insert(recruiter.store, a_job("x"))
-    with pytest.raises(ResultTimeout, match="'x' has not ended within"):
-        recruiter.handle("x").result("10ms")
 
 
 def test_after_a_timeout_it_can_be_asked_again(recruiter: Recruiter) -> None:

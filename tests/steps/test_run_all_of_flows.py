@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from recruiter import FlowState, Recruiter
+from recruiter import Recruiter
 from recruiter.domain.job import JobId
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.processes.recruiter import _is_unusual
@@ -40,16 +40,6 @@ def chain(stage: Stage, count: int = 1) -> list[JobId]:
     flow.start()
     stage.run(first.id)
     return [other.id for other in others]
-
-
-def test_run_all_waits_for_a_step_that_is_about_to_be_released(stage: Stage) -> None:
-    """Given a step whose dependency has ended, and a leader that has not looked yet, then there is something to do for
-    those who run its task, and only for them. After the look it is a job like others, which is not due here."""
-    chain(stage)
-    marked = [anything_to_do(stage.store, "w1", {task}, PAST) for task in ("work", "other")]
-    stage.look()
-
-    assert (marked, anything_to_do(stage.store, "w1", {"work"}, PAST)) == ([True, False], False)
 
 
 def test_run_all_waits_for_the_end_of_a_flow(stage: Stage) -> None:
@@ -97,17 +87,6 @@ class TestRunAll:
             return name
 
         return say
-
-    def test_one_after_another(self, recruiter: Recruiter, say: Any, ran: list[str]) -> None:
-        flow = recruiter.flow("f")
-        first = flow.add(say, "first")
-        flow.add(say, "last", after=first)
-        handle = flow.start()
-
-        recruiter.run_all(say)
-
-        assert ran == ["first", "last"]
-        assert handle.report().state is FlowState.SUCCEEDED
 
     @pytest.mark.parametrize("name", ["first", "fails"])
     def test_the_one_that_waits_for_the_end(self, recruiter: Recruiter, say: Any, ran: list[str], name: str) -> None:

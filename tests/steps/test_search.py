@@ -11,7 +11,7 @@ from bson import ObjectId
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recruiter.domain.job import ArchivedJob, Job, JobId
+from recruiter.domain.job import Job, JobId
 from recruiter.domain.search.conditions import STATES
 from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.state import State
@@ -21,7 +21,6 @@ from recruiter.store.codec import encode
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from recruiter.store.search.search import MINIMAL, JobSearch
-from recruiter.views.record import job_record
 from tests.crowd import EACH_WORD, ERRORS, MINUTE, Everything, fill
 from tests.samples import NOW
 
@@ -161,20 +160,6 @@ class TestOrder:
         known = [moment for moment in running if moment is not None]
         assert running == [*sorted(known), *[None] * (len(running) - len(known))]
 
-    def test_it_is_the_same_however_long_the_pages_are(self, crowd: Store) -> None:
-        filter = JobFilter(tag="eu")
-
-        whole = all_pages(crowd, filter, 1_000)
-
-        assert all_pages(crowd, filter, 1) == all_pages(crowd, filter, 7) == whole
-
-    def test_a_full_last_page_says_that_nothing_follows(self, crowd: Store) -> None:
-        filter = JobFilter(group="shop", state="failed")
-        number = len(all_pages(crowd, filter, 1_000))
-
-        assert crowd.search.ids(filter, NOW, limit=number).next is None
-        assert crowd.search.ids(filter, NOW, limit=number - 1).next is not None
-
     def test_it_stays_as_jobs_come_and_go(self, store: Store) -> None:
         """Given two pages of three, when jobs end and others come in between, then nobody is missed or seen twice."""
         fill(store, waiting=40, ended=40, seed=5)
@@ -189,28 +174,6 @@ class TestOrder:
         rest = store.search.ids(filter, NOW, limit=1_000, after=first.next)
 
         assert [*rest.jobs] == [id for id in before[20:] if id != before[25]]
-
-
-class TestForms:
-    def test_whole_jobs_say_everything(self, crowd: Store) -> None:
-        by_id: dict[JobId, Job] = {job.id: job for job in all_pages(crowd, JobFilter(), 500, JobSearch.jobs)}
-
-        for job in by_id.values():
-            if isinstance(job, ArchivedJob):
-                assert job == crowd.archived.get(job.id)
-        held = {id: hold for id, hold in crowd.roster.holds().items() if id in by_id}
-        assert {id: (job.locked_by, job.locked_at) for id, job in by_id.items() if job.locked_by} == {
-            id: (hold.worker, hold.since) for id, hold in held.items()
-        }
-        assert any(job.cancel is not None and job.cancel.by == "ada" for job in by_id.values())
-
-    def test_minimal_ones_lack_only_the_details(self, crowd: Store) -> None:
-        whole: list[Job] = all_pages(crowd, JobFilter(), 500, JobSearch.jobs)
-        minimal: list[Job] = all_pages(crowd, JobFilter(), 500, JobSearch.jobs, fields=MINIMAL)
-
-        assert [job_record(job, minimal=True) for job in minimal] == [job_record(job, minimal=True) for job in whole]
-        assert any(job.args for job in whole)
-        assert not any(job.args or job.log or job.result or len(job.executions) > 1 for job in minimal)
 
 
 class TestCounting:
@@ -262,12 +225,6 @@ class TestCursors:
 
         with pytest.raises(InvalidFilter, match="another filter"):
             crowd.search.ids(JobFilter(state="succeeded"), NOW, limit=1, after=after)
-
-    def test_the_words_may_be_in_another_order(self, crowd: Store) -> None:
-        one, other = JobFilter(state=["failed", "lost"], task="send"), JobFilter(task="send", state=["lost", "failed"])
-        after = crowd.search.ids(one, NOW, limit=1).next
-
-        assert crowd.search.ids(other, NOW, limit=1, after=after).jobs
 
     def test_now_is_when_the_listing_began(self, crowd: Store) -> None:
         """Given jobs of the last two minutes, when the second page is asked for later, then it is still about those."""

@@ -14,7 +14,7 @@ from pymongo.client_session import ClientSession
 
 from recruiter import Recruiter, Task
 from recruiter.embedded import EmbeddedServer
-from recruiter.errors import InvalidSession, JobExists, JobNotFound, JobsRefused
+from recruiter.errors import InvalidSession, JobExists, JobNotFound
 from tests.commands import Recorder
 from tests.samples import Parcel
 
@@ -140,17 +140,6 @@ class TestPlain:
         assert recruiter.find("fresh").args == {"text": "y"}
         assert recruiter.find("waits").args == {"text": "x"}
 
-    def test_many_of_which_some_are_taken(self, recruiter: Recruiter, task: Note, own: Client) -> None:
-        task.job("x").with_id("b").enqueue()
-        with own.start_session() as session:
-            session.start_transaction()
-            with pytest.raises(JobsRefused, match="number 1") as refused:
-                task.enqueue_many([("1",), ("2",), ("3",)], ids=["a", "b", "a"], session=session)
-            session.commit_transaction()
-
-        assert {place: type(error) for place, error in refused.value.errors.items()} == {1: JobExists, 2: JobExists}
-        assert recruiter.find("a").args == {"text": "1"}
-
     def test_what_was_created_before_is_not_created_again(self, task: Note, own: Client) -> None:
         before = task.create("x")
         with own.start_session() as session, session.start_transaction():
@@ -218,14 +207,6 @@ class TestAsync:
         asyncio.run(use())
 
         assert recruiter.store.scheduled.collection.count_documents({}) == 0
-
-
-def test_what_is_no_session_is_refused(task: Note) -> None:
-    for session in ("x", 5, object()):
-        with pytest.raises(InvalidSession, match="start_session"):
-            task.job("x").enqueue(session=session)  # type: ignore[arg-type]
-        with pytest.raises(InvalidSession, match="start_session"):
-            asyncio.run(task.job("x").aenqueue(session=session))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,8 @@ from bson import encode
 from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient, MongoClient
 
-from recruiter import Recruiter, RetryManyTimes, Workable
+from recruiter import Recruiter, RetryManyTimes
 from recruiter.doctor import examine
-from recruiter.errors import InvalidJob
 from recruiter.steps.clean import clean_unique_keys
 from recruiter.store.database import Store
 from recruiter.testing import Sandbox
@@ -28,14 +27,6 @@ def sandbox(recruiter: Recruiter, target: str) -> Sandbox:
     return Sandbox(recruiter, target, now=T0)
 
 
-class Thumbnail(Workable, name="unique.Thumbnail"):
-    def __init__(self, picture: int) -> None:
-        self.picture = picture
-
-    def execute(self) -> int:
-        return self.picture
-
-
 @pytest.fixture
 def resize(recruiter: Recruiter) -> Any:
     @recruiter.task
@@ -46,21 +37,6 @@ def resize(recruiter: Recruiter) -> Any:
 
 
 class TestUnique:
-    def test_the_second_meets_the_first(self, resize: Any, store: Store) -> None:
-        first, second, other = (resize.job(number).unique().enqueue() for number in (1, 1, 2))
-
-        assert (first.created, second.created, other.created) == (True, False, True)
-        assert first.id == second.id != other.id
-        assert store.scheduled.collection.count_documents({}) == 2
-
-    def test_until_it_has_ended(self, recruiter: Recruiter, resize: Any) -> None:
-        first = resize.job(1).unique().enqueue()
-        recruiter.run(resize)
-        second = resize.job(1).unique().enqueue()
-
-        assert second.created
-        assert second.id != first.id
-
     def test_one_that_failed_and_waits_for_its_retry_has_not_ended(self, recruiter: Recruiter) -> None:
         @recruiter.task(retry=RetryManyTimes(1, "1 hour"))
         def fail() -> None:
@@ -85,21 +61,6 @@ class TestUnique:
         recruiter.run(index)
 
         assert seen == [True]
-
-    def test_until_a_time_is_over(self, recruiter: Recruiter, sandbox: Sandbox, resize: Any) -> None:
-        first = resize.job(1).unique(until="1 hour").enqueue()
-        recruiter.run(resize)
-        again = resize.job(1).unique(until="1 hour").enqueue()
-        assert (again.created, again.id) == (False, first.id)
-
-        sandbox.move_clock("1 hour")
-        assert resize.job(1).unique(until="1 hour").enqueue().created
-
-    def test_a_cancelled_one_is_not_met(self, recruiter: Recruiter, resize: Any) -> None:
-        first = resize.job(1).unique().enqueue()
-        recruiter.cancel(first.id)
-
-        assert resize.job(1).unique().enqueue().created
 
     def test_in_bulk(self, resize: Any, store: Store) -> None:
         resize.job(3).unique().enqueue()
@@ -134,10 +95,6 @@ class TestUnique:
 
         assert asyncio.run(make()) == [True, False, False, True]
 
-    def test_an_at_most_once_job_is_not_debounced(self, resize: Any) -> None:
-        with pytest.raises(InvalidJob, match="at-most-once"):
-            resize.job(1).at_most_once().debounce("10s").enqueue()
-
 
 class TestTogether:
     def test_while_workers_run_them_no_change_is_missed(self, recruiter: Recruiter) -> None:
@@ -168,45 +125,6 @@ class TestTogether:
 
 
 class TestDebounce:
-    def test_the_last_arguments_win(self, resize: Any, sandbox: Sandbox) -> None:
-        first = resize.job(1, width=64).debounce("10s").enqueue()
-        sandbox.move_clock("7s")
-        second = resize.job(2, width=128).with_priority(5).debounce("10s").enqueue()
-
-        assert (second.created, second.id) == (False, first.id)
-        (job,) = sandbox.jobs(resize)
-        assert (job.args, job.priority) == ({"picture": 2, "width": 128}, 5)
-        assert job.scheduled_at == T0 + timedelta(seconds=17)
-        sandbox.move_clock("9s")
-        assert sandbox.run_due() == []
-        sandbox.move_clock("1s")
-        assert [report.result for report in sandbox.run_due()] == ["2 at 128"]
-
-    def test_not_longer_than_said(self, resize: Any, sandbox: Sandbox) -> None:
-        for number in range(30):
-            resize.job(number).debounce("10s", at_most="1m").enqueue()
-            sandbox.move_clock("5s")
-
-        (job,) = sandbox.jobs(resize)
-        assert job.scheduled_at == T0 + timedelta(minutes=1)
-
-    def test_one_that_has_started_is_not_changed(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
-        ran: list[int] = []
-
-        @recruiter.task
-        def index(number: int) -> None:
-            ran.append(number)
-            if number == 1:
-                assert index.job(2).debounce("10s").enqueue().created
-
-        index.job(1).debounce("10s").enqueue()
-        sandbox.move_clock("10s")
-        sandbox.run_due()
-        sandbox.move_clock("10s")
-        sandbox.run_due()
-
-        assert ran == [1, 2]
-
     def test_what_changes_between_the_assignment_and_the_start_is_not_lost(
         self, recruiter: Recruiter, store: Store
     ) -> None:
@@ -233,19 +151,6 @@ class TestDebounce:
         recruiter.run_all(index)
 
         assert ran == [2]
-
-
-class TestThrottle:
-    def test_one_at_once_and_one_at_the_end_of_the_period(self, resize: Any, sandbox: Sandbox) -> None:
-        ran: list[str] = []
-        for number in range(25):
-            resize.job(number).throttle("10s").enqueue()
-            ran += [report.result for report in sandbox.run_due()]
-            sandbox.move_clock("1s")
-        sandbox.move_clock("1m")
-        ran += [report.result for report in sandbox.run_due()]
-
-        assert ran == ["0 at 64", "10 at 64", "20 at 64", "24 at 64"]
 
 
 class TestKeys:

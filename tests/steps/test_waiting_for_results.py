@@ -23,13 +23,6 @@ def note(text: str) -> str:
 
 
 class TestUnknownJobs:
-    def test_nobody_waits_for_a_job_that_there_is_not(self, recruiter: Recruiter) -> None:
-        """Given an id that no job has, then whoever waits hears so at once, however long it would wait."""
-        with pytest.raises(JobNotFound, match="nobody"):
-            recruiter.handle("nobody").result(timeout="60s")
-        with pytest.raises(JobNotFound):
-            asyncio.run(recruiter.handle(ObjectId()).aresult())
-
     def test_nor_for_one_that_is_removed_meanwhile(self, recruiter: Recruiter) -> None:
         insert(recruiter.store, a_job("x"))
         with ThreadPoolExecutor(1) as thread:
@@ -38,14 +31,6 @@ class TestUnknownJobs:
             recruiter.store.scheduled.collection.delete_one({"_id": "x"})
 
             assert isinstance(waiting.exception(30), JobNotFound)
-
-    def test_others_wait_on(self, recruiter: Recruiter) -> None:
-        insert(recruiter.store, a_job("x"))
-        with ThreadPoolExecutor(2) as threads:
-            waiting = threads.submit(recruiter.handle("x").result, "60s")
-            assert isinstance(threads.submit(recruiter.handle("y").result).exception(20), JobNotFound)
-            recruiter.store.archived.collection.insert_one(decode(done(a_job("x"), result="of x").document))
-            assert waiting.result(20) == "of x"
 
 
 @pytest.mark.parametrize("id", [ObjectId(), uuid4(), 42], ids=lambda id: type(id).__name__)

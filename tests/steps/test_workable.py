@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib.util
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import InitVar, dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self, TypeVar
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, RootModel, field_validator
 
-from recruiter import DoNotDoItAgain, Recruiter, RetryForever, RetryManyTimes, Workable
+from recruiter import Recruiter, RetryForever, Workable
 from recruiter.errors import (
     InvalidArguments,
     InvalidJob,
@@ -118,12 +118,6 @@ class Errand(Workable):
         return self.to.street
 
 
-class Scatterbrain(Workable):
-    def __init__(self, kept: int, lost: int) -> None:
-        self.kept = kept
-        del lost
-
-
 class Options(Workable):
     def __init__(self, first: int, **options: Any) -> None:
         self.first = first
@@ -169,14 +163,6 @@ class TestFromTheConstructor:
     def test_every_argument_comes_back_equal(self, errand: Errand) -> None:
         assert vars(travelled(errand)) == vars(errand)
 
-    def test_an_argument_that_is_not_kept_is_named(self) -> None:
-        with pytest.raises(InvalidArguments, match=r"Scatterbrain keeps no attribute 'lost'.*export\(\)"):
-            stored(Scatterbrain(1, 2))
-
-    def test_one_that_cannot_travel_is_named(self) -> None:
-        with pytest.raises(UnsupportedValue, match=r"args\.anything\.a\[1\]"):
-            stored(Errand(Place("Main"), Decimal(1), anything={"a": [1, object()]}))
-
     @pytest.mark.parametrize(
         "workable",
         [
@@ -197,14 +183,6 @@ class TestFromTheConstructor:
         except InvalidJob:
             return
         assert vars(back) == vars(workable)
-
-    def test_another_process_runs_it(self, recruiter: Recruiter, bench: Bench) -> None:
-        """What was really stored in MongoDB is rebuilt and run by somebody else."""
-        handle = Errand(Place("Main"), Decimal(1), at=MOMENT).as_job_of(recruiter).in_background().execute()
-
-        raw = encode(recruiter.store.scheduled.collection.find_one({"_id": handle.id}) or {})
-
-        assert ended(bench.executor.run(raw))["result"] == "Main"
 
 
 # -- dataclasses -----------------------------------------------------------------------------------------------------
@@ -249,15 +227,6 @@ class Express(Letter):
 
 
 @dataclass
-class Seeded(Workable):
-    seed: InitVar[int]
-    value: int = field(init=False, default=0)
-
-    def __post_init__(self, seed: int) -> None:
-        self.value = seed * 2
-
-
-@dataclass
 class Picky(Workable):
     number: int
 
@@ -286,10 +255,6 @@ class TestDataclasses:
     )
     def test_they_come_back_equal(self, workable: Workable) -> None:
         assert travelled(workable) == workable
-
-    def test_an_init_var_is_not_kept_and_so_it_is_refused(self) -> None:
-        with pytest.raises(InvalidArguments, match="keeps no attribute 'seed'"):
-            stored(Seeded(5))
 
     @pytest.mark.usefixtures("forgotten")
     def test_with_slots_it_keeps_what_its_class_line_says(self) -> None:
@@ -499,71 +464,6 @@ class TestExportAndImport:
 # -- what stands in the class line -----------------------------------------------------------------------------------
 
 
-class Http(
-    Workable,
-    name="http.request",
-    aliases=["HttpOfOld", "http"],
-    group="net",
-    priority=7,
-    tags=["slow", "net"],
-    retry=RetryManyTimes(3, "1 minute"),
-    only=[OSError],
-    timeout="30s",
-):
-    def __init__(self, url: str = "x") -> None:
-        self.url = url
-
-    def execute(self) -> str:
-        return self.url
-
-    def tagged_as(self) -> Iterable[str]:
-        return ["own", "slow"]
-
-
-class Once(Workable, at_most_once=True):
-    def execute(self) -> None:
-        pass
-
-
-class TestTheClassLine:
-    def test_it_is_used_when_the_job_says_nothing(self, recruiter: Recruiter) -> None:
-        job = Http().as_job_of(recruiter).build()
-
-        assert (job.task, job.group, job.priority, job.timeout) == ("http.request", "net", 7, 30.0)
-        assert job.retry_policy == recruiter.policies.dump(RetryManyTimes(3, 60), only=[OSError])
-        assert Once().as_job_of(recruiter).build().at_most_once
-
-    def test_the_job_has_the_last_word(self, recruiter: Recruiter) -> None:
-        options = Http().as_job_of(recruiter).in_group("other").with_priority(0).timeout("1 minute")
-        job = options.retry_with_policy(DoNotDoItAgain()).build()
-
-        assert (job.group, job.priority, job.timeout) == ("other", 0, 60.0)
-        assert job.retry_policy == recruiter.policies.dump(DoNotDoItAgain()), "the class's `only` went with its policy"
-
-    def test_tags_of_class_workable_and_job_are_merged(self, recruiter: Recruiter) -> None:
-        job = Http().as_job_of(recruiter).tagged_as("job", "net").tagged_as("last").build()
-
-        assert job.tags == ("slow", "net", "own", "job", "last")
-
-
-class TestDefaultsOfATask:
-    def test_they_are_used_and_overridden_likewise(self, recruiter: Recruiter) -> None:
-        policy = RetryManyTimes(3, 60)
-        decorate = recruiter.task(
-            name="defaults", group="net", priority=7, tags=["a"], retry=policy, only=[OSError], timeout=30
-        )
-        task = decorate(lambda: None)
-
-        job = task.job().build()
-        assert (job.group, job.priority, job.tags, job.timeout) == ("net", 7, ("a",), 30.0)
-        assert job.retry_policy == recruiter.policies.dump(policy, only=[OSError])
-
-        other = task.job().in_group("x").with_priority(0).tagged_as("b").timeout(5)
-        job = other.retry_with_policy(RetryForever(1)).at_most_once().build()
-        assert (job.group, job.priority, job.tags, job.timeout) == ("x", 0, ("a", "b"), 5.0)
-        assert (job.retry_policy, job.at_most_once) == (recruiter.policies.dump(RetryForever(1)), True)
-
-
 # -- methods ---------------------------------------------------------------------------------------------------------
 
 
@@ -651,23 +551,6 @@ class Idle(Workable):
 
 class TestMethods:
     @pytest.mark.parametrize(
-        ("method", "result"),
-        [
-            ("execute", "R2"),
-            ("inherited", "inherited"),
-            ("later", "later R2"),
-            ("decorated", "R2"),
-        ],
-    )
-    def test_any_of_its_own_can_be_the_last_word(
-        self, recruiter: Recruiter, bench: Bench, method: str, result: str
-    ) -> None:
-        handle = getattr(Robot().as_job_of(recruiter).in_background(), method)()
-
-        stored_job = recruiter.store.scheduled.collection.find_one({"_id": handle.id}) or {}
-        assert ended(bench.executor.run(encode(stored_job)))["result"] == result
-
-    @pytest.mark.parametrize(
         "method",
         [
             *("_private", "__init__", "__call__", "__class__"),
@@ -700,25 +583,11 @@ class TestMethods:
 
         assert Idle().as_job_of(recruiter).ping().result(timeout=20) == "pong"
 
-    @pytest.mark.parametrize("method", ["timeout", "build", "create"])
-    def test_a_name_of_the_builders_own_is_said_with_with_method(self, recruiter: Recruiter, method: str) -> None:
-        job = Robot().as_job_of(recruiter).with_method(method)
-
-        assert job.execute().result(timeout=20) == f"my {method}"
-        assert job.build().method == method
-
 
 # -- names -----------------------------------------------------------------------------------------------------------
 
 
 class TestNames:
-    def test_a_job_stored_under_an_old_name_runs(self, bench: Bench) -> None:
-        bench.recruiter.task(name="new", aliases=["old", "older"])(lambda a: a * 2)
-
-        results = [ended(bench.of_job(a_job(task=name, args={"a": 2})))["result"] for name in ("new", "old", "older")]
-
-        assert results == [4, 4, 4]
-
     def test_a_new_job_gets_the_new_name(self, recruiter: Recruiter) -> None:
         recruiter.task(name="new", aliases=["old"])(lambda a: a)
 

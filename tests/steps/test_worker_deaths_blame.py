@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from recruiter import Recruiter, Workable
 from recruiter.domain.job import Job
-from recruiter.errors import InvalidJob
 from recruiter.steps.assign import assign
 from recruiter.steps.settle import settle
 from recruiter.store.database import Store
@@ -103,22 +101,3 @@ class TestLockedAt:
 
         assert found is not None
         assert found.locked_at == NOW
-
-
-class TestSayingHowOften:
-    def test_a_task_a_job_and_a_workable_say_it(self, recruiter: Recruiter, store: Store) -> None:
-        @recruiter.task(max_crashes=7)
-        def fragile() -> None: ...
-
-        class Stubborn(Workable, max_crashes=9):
-            def execute(self) -> None: ...
-
-        by_task, by_job = fragile.enqueue(), fragile.job().max_crashes(1).in_background().execute()
-        by_class = Stubborn().as_job_of(recruiter).in_background().execute()
-
-        assert [document(store, job.id)["max_crashes"] for job in (by_task, by_job, by_class)] == [7, 1, 9]
-
-    @pytest.mark.parametrize("wrong", [0, -1, True, "3", 2.5])
-    def test_what_is_no_number_of_crashes_is_refused(self, recruiter: Recruiter, wrong: Any) -> None:
-        with pytest.raises(InvalidJob, match="max_crashes"):
-            recruiter.task(max_crashes=wrong)

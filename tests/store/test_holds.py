@@ -34,12 +34,6 @@ class TestHandingBack:
 
         assert held_by(store) == [id]
 
-    def test_it_does_not_need_to_know_what_was_released_before(self, store: Store) -> None:
-        first, second = hold(store, a_job(), a_job())
-        store.transactions.hand_back("w1", [first])
-
-        assert store.transactions.hand_back("w1", [second]).assigned == []
-
 
 class TestSettling:
     @pytest.mark.parametrize("outcome", [done, to_retry])
@@ -99,12 +93,6 @@ class TestMarking:
         marked = store.transactions.mark_started("w1", [id], NOW)
 
         assert (marked.may_start, marked.started_before) == (frozenset(), frozenset())
-
-    def test_a_job_that_is_gone_may_not_start(self, store: Store) -> None:
-        on_the_roster(store, "w1")
-        store.roster.assign({"w1": ["gone"]}, 1)
-
-        assert store.transactions.mark_started("w1", ["gone"], NOW).may_start == frozenset()
 
 
 def test_an_at_most_once_job_without_its_task_can_start_elsewhere(store: Store) -> None:

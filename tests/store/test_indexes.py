@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from itertools import cycle, islice
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -20,7 +20,7 @@ from recruiter.steps.clean import clean
 from recruiter.store.codec import decode, encode_job
 from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch
-from tests.commands import Command, Recorder, explain, recorded, stage_names, stages, statistics
+from tests.commands import Command, Recorder, explain, recorded, stage_names, statistics
 from tests.samples import NOW, a_job, beat, done, insert, on_the_roster, to_retry
 
 HOUR = timedelta(hours=1)
@@ -126,26 +126,6 @@ def test_due_reads_what_it_returns(full: Store, plan: Plan, limit: int) -> None:
     assert documents == 0, "the index alone answers"
 
 
-def test_due_is_ordered_by_priority_then_time(full: Store) -> None:
-    found = full.due_jobs.due(LANES, NOW, 700, set())
-
-    jobs = {d["_id"]: d for d in full.scheduled.collection.find({"_id": {"$in": list(found)}})}
-    order = [(-jobs[id]["priority"], jobs[id]["scheduled_at"]) for id in found]
-    assert order == sorted(order)
-    assert len({lane for lane, _ in order}) > 1, "several priorities were read"
-
-
-def test_due_when_everything_is_postponed(full: Store, plan: Plan) -> None:
-    """Given nothing due yet, when the leader looks, then postponed jobs are jumped over, not read."""
-    long_ago = NOW - timedelta(days=1)
-
-    (explained,) = plan(lambda: full.due_jobs.due(LANES, long_ago, 50, set()), "find")
-
-    keys, documents, returned = statistics(explained)
-    assert (documents, returned) == (0, 0)
-    assert keys <= 8 * len(LANES)
-
-
 def test_due_passes_held_jobs_in_the_index(full: Store, plan: Plan) -> None:
     held = set(full.due_jobs.due(LANES, NOW, 300, set()))
 
@@ -248,14 +228,6 @@ def test_fetching_and_raising_flags_go_by_id(full: Store, plan: Plan) -> None:
         assert documents <= most
 
 
-def test_adopting_goes_by_id(full: Store, plan: Plan) -> None:
-    for explained in plan(
-        lambda: full.scheduled.adopt([({"_id": ObjectId()}, {"lane": "g/t"}) for _ in range(3)]), "update"
-    ):
-        _uses_an_index(explained)
-        assert statistics(explained)[1] == 0
-
-
 def test_the_archive_is_read_and_cleaned_by_index(full: Store, plan: Plan) -> None:
     (many,) = plan(lambda: full.archived.which_exist(range(100, 150)), "find")
     (got,) = plan(lambda: full.archived.get_many([ObjectId() for _ in range(50)]), "find")
@@ -272,13 +244,6 @@ def test_the_archive_is_read_and_cleaned_by_index(full: Store, plan: Plan) -> No
     # explained after the twenty oldest went: the scan starts at the oldest and stops at the age
     assert statistics(old)[:2] == (0, 0)
     assert full.archived.which_exist(range(30)) == set(range(20, 30))
-
-
-def test_removing_the_oldest_reads_only_a_batch(full: Store, plan: Plan) -> None:
-    (old,) = plan(lambda: full.archived.remove_succeeded(NOW + timedelta(days=1), 100), "find")
-
-    _uses_an_index(old)
-    assert statistics(old)[:2] == (100, 100)
 
 
 def test_moving_jobs_goes_by_id(full: Store, plan: Plan) -> None:
@@ -323,22 +288,3 @@ def test_the_roster_is_small_and_read_without_sorting(full: Store, plan: Plan) -
         for explained in plan(call, name):
             assert "SORT" not in stage_names(explained)
             assert statistics(explained)[1] <= 5, "never more than there are workers"
-
-
-def test_a_plan_that_scans_or_sorts_would_be_noticed(full: Store) -> None:
-    """The checks above can fail: a query that nothing serves is seen as what it is."""
-    bad = {"find": full.scheduled.collection.name, "filter": {"args.a": 1}, "sort": {"created_at": 1}}
-
-    (explained,) = explain(full, bad)
-
-    assert stage_names(explained) >= {"COLLSCAN", "SORT"}
-    assert any(stage["stage"] == "COLLSCAN" for stage in stages(explained))
-    with pytest.raises(AssertionError):
-        _uses_an_index(explained)
-
-
-def test_the_sample_has_every_kind_of_job(full: Store) -> None:
-    lanes = {lane: jobs for lane, jobs, _ in full.due_jobs.waiting_by_lane(NOW)}
-    expected = dict.fromkeys(MANY_LANES, IN_MANY) | {"paused/add": EXCLUDED}
-    assert {lane: lanes[lane] for lane in expected} == expected
-    assert sum(lanes[lane] for lane in islice(LANES, 3)) > POSTPONED

@@ -69,10 +69,6 @@ def test_some_workers_take_none(store: Store, change: dict[str, Any]) -> None:
     assert not takes(store, "b")
 
 
-def test_a_worker_that_is_gone_takes_none(store: Store) -> None:
-    assert not takes(store, "a")
-
-
 def test_every_answer_is_later_than_what_was_written_before(store: Store) -> None:
     """The floor of the leader: raising a term that nobody has to raise counts, too."""
     times = [store.roster.answered_at]

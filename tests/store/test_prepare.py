@@ -2,71 +2,21 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 import pytest
-from bson import Decimal128, ObjectId
+from bson import Decimal128
 from bson.datetime_ms import DatetimeMS
 from pymongo.errors import WriteError
 
-from recruiter.embedded import EmbeddedServer
 from recruiter.store.codec import job_document
-from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from tests.samples import NOW, a_job, insert, on_the_roster
+from tests.samples import NOW, a_job, on_the_roster
 
 
 class TestPrepare:
-    def test_it_can_be_repeated(self, store: Store) -> None:
-        insert(store, a_job("x"))
-        before = {name: sorted(c.index_information()) for name, c in _collections(store).items()}
-
-        store.prepare()
-        store.prepare()
-
-        assert {name: sorted(c.index_information()) for name, c in _collections(store).items()} == before
-        assert {"_id_", "due", "inbox", "postponed"} < set(before[store.scheduled.collection.name])
-        assert store.scheduled.get("x") is not None
-
-    def test_by_eight_at_once(self, server: EmbeddedServer) -> None:
-        """Given an empty database, when eight prepare it at the same moment, then nobody fails."""
-        fresh = Target.parse(server.uri.replace("/?", f"/test_{ObjectId()}?"))
-        together = threading.Barrier(8)
-
-        def prepare(_: int) -> None:
-            with closing(Store(fresh)) as mine:
-                assert mine.client
-                together.wait()
-                mine.prepare()
-
-        with ThreadPoolExecutor(8) as threads:
-            list(threads.map(prepare, range(8)))
-
-        with closing(Store(fresh)) as store:
-            assert set(_collections(store)) == {
-                "recruiter.scheduled",
-                "recruiter.archived",
-                "recruiter.actions",
-                "recruiter.roster",
-                "recruiter.schedulers",
-                "recruiter.leases",
-                "recruiter.meta",
-                "recruiter.creations",
-                "recruiter.unique_keys",
-                "recruiter.flows",
-                "recruiter.flow_markers",
-                "recruiter.limits",
-                "recruiter.statistics",
-                "recruiter.processes",
-            }
-            assert insert(store, a_job("x")) == ["x"]
-            assert store.due_jobs.due(["generic/add"], NOW, 1, set()) == ["x"]
-            store.client.drop_database(fresh.database)
-
     def test_a_validator_that_was_taken_away_comes_back(self, store: Store) -> None:
         store.database.command("collMod", store.scheduled.collection.name, validator={})
         store.scheduled.collection.insert_one({"_id": "unseen", "lane": "generic/add", "task": 5})
@@ -77,10 +27,6 @@ class TestPrepare:
 
         with pytest.raises(WriteError):
             store.scheduled.collection.insert_one({"_id": "seen", "lane": "generic/add", "task": 5})
-
-
-def _collections(store: Store) -> dict[str, Any]:
-    return {name: store.database[name] for name in store.database.list_collection_names()}
 
 
 FULL = job_document(a_job("full"))

@@ -14,7 +14,7 @@ import pytest
 
 from recruiter.clock import SystemClock
 from recruiter.embedded import EmbeddedServer, find_mongod
-from recruiter.errors import InvalidTarget, NotAReplicaSet, StoreError, StoreRefused, StoreUnreachable
+from recruiter.errors import NotAReplicaSet, StoreError, StoreRefused, StoreUnreachable
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch
@@ -119,14 +119,6 @@ def _preference(command: Command) -> str:
 
 
 class TestServer:
-    def test_a_good_one_says_what_it_is(self, store: Store) -> None:
-        facts = store.check()
-
-        assert facts.replica_set == "recruiter"
-        assert facts.version.startswith("6.")
-        assert facts.address.startswith("127.0.0.1:")
-        assert abs(facts.clock_offset) < timedelta(minutes=1)
-
     def test_a_host_that_is_a_day_off_works_by_the_clock_of_the_server(self, target: str, store: Store) -> None:
         class Tomorrow(SystemClock):
             def host_time(self) -> datetime:
@@ -183,11 +175,6 @@ class TestServer:
                 finally:
                     subprocess.run(["kill", "-CONT", str(server.pid)], check=True)
                 assert eventually(lambda: _answers(store))
-
-    @pytest.mark.parametrize("uri", ["mongodb://h/db?w=some&journal=perhaps", "mongodb://h/db?tls=true&ssl=false"])
-    def test_an_address_that_contradicts_itself(self, uri: str) -> None:
-        with pytest.raises(InvalidTarget):
-            assert Store(Target.parse(uri)).client
 
 
 def _is_frozen(pid: int | None) -> bool:

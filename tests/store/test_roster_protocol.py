@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-import pytest
-
 from recruiter.domain.planning.workers import RosterWorker
-from recruiter.errors import Superseded
 from recruiter.store.database import Store
 from recruiter.store.roster_fields import Holding
 from tests.samples import a_job, beat, facts_of_a_worker, insert, on_the_roster
@@ -96,15 +93,6 @@ class TestAssigning:
         assert store.roster.held() == {"a"}
         assert store.roster.collection.count_documents({}) == 1
 
-    def test_the_order_of_jobs_is_kept(self, store: Store) -> None:
-        on_the_roster(store, "w1")
-
-        store.roster.assign({"w1": ["c", "a"]}, term=1)
-        store.roster.assign({"w1": ["b"]}, term=1)
-
-        assert held_by(store, "w1") == ["c", "a", "b"]
-        assert [worker.holds for worker in store.roster.read()] == [3]
-
     def test_a_raised_term_shuts_every_older_leader_out(self, store: Store) -> None:
         workers = [on_the_roster(store, f"w{number}", term=number) for number in range(3)]
 
@@ -149,10 +137,6 @@ class TestHolding:
         assert holding == Holding(["a", "b"], settled=1, given=1)
         assert store.roster.held() == {"a", "b"}
         assert store.scheduled.get(job.id) == before
-
-    def test_handing_back_from_off_the_roster_is_superseded(self, store: Store) -> None:
-        with pytest.raises(Superseded, match="w1"):
-            store.transactions.hand_back("w1", ["a"])
 
     def test_every_release_has_its_number(self, store: Store) -> None:
         """Answers can overtake each other: the one with the smaller number is older."""

@@ -19,15 +19,6 @@ class TestArchiveUnheld:
         assert lease is not None
         return lease
 
-    def test_the_leader_may(self, store: Store) -> None:
-        job = a_job()
-        insert(store, job)
-        lease = self.lead(store, None, "one")
-
-        store.transactions.archive_unheld(OutcomeBatch({job.id: done(job)}), lease.term, "one")
-
-        assert places(store, [job.id]) == {job.id: "archived"}
-
     def test_an_old_leader_may_not(self, store: Store) -> None:
         """Given a leader that was deposed, when it archives, then the fence holds and nothing is written."""
         job = a_job()

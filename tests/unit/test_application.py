@@ -59,12 +59,6 @@ def write(name: str, text: str) -> Path:
 
 
 class TestFile:
-    def test_every_recruiter_in_it(self) -> None:
-        application = load_application(str(write("shop_a.py", SHOP)))
-
-        assert application.registry.names() >= {"sell", "buy"}
-        assert [owner.target.uri for owner in application.owners] == ["mongodb://shop.example/shop"] * 2
-
     def test_hooks(self) -> None:
         """Only what can be called is a hook."""
         application = load_application(str(write("shop_c.py", SHOP)))
@@ -72,14 +66,6 @@ class TestFile:
         assert set(application.hooks) == {"recruiter_became_master"}
         application.hooks["recruiter_became_master"]("me")
         assert sys.modules["shop_c"].became == ["me"]
-
-    def test_loaded_twice_is_loaded_once(self) -> None:
-        path = str(write("shop_d.py", SHOP))
-
-        first, second = load_application(path), load_application(path)
-
-        assert set(first.owners) == set(second.owners)
-        assert len(second.owners) == 2
 
     def test_a_name_that_a_module_has_already(self) -> None:
         """A file called like a module of the standard library is the file, and the module stays what it is."""

@@ -43,10 +43,6 @@ class TestRoom:
     def test_a_nearly_full_buffer_takes_none(self, slots: int, prefetch: int, holds: int, room: int) -> None:
         assert worker(slots=slots, prefetch=prefetch, holds=holds).room == room
 
-    @pytest.mark.parametrize(("holds", "free"), [(0, 3), (2, 1), (3, 0), (9, 0)])
-    def test_free_slots(self, holds: int, free: int) -> None:
-        assert worker(slots=3, prefetch=50, holds=holds).free_slots == free
-
 
 class TestServing:
     def test_every_group_unless_it_chooses(self) -> None:
@@ -122,26 +118,6 @@ class TestDealing:
         busy, idle = worker("busy", slots=1, prefetch=10, holds=1), worker("idle", slots=2, prefetch=10)
 
         assert WorkerPool((busy, idle)).distribute([1, 2]) == {"idle": [1, 2]}
-
-    def test_slots_in_turn_then_buffers_in_turn(self) -> None:
-        one, two = worker("one", slots=2, prefetch=1), worker("two", slots=1, prefetch=2)
-
-        hands = WorkerPool((one, two)).distribute([1, 2, 3, 4, 5, 6])
-
-        assert hands == {"one": [1, 3, 4], "two": [2, 5, 6]}
-
-    def test_fairly(self) -> None:
-        workers = tuple(worker(str(number), slots=10, prefetch=100) for number in range(4))
-
-        hands = WorkerPool(workers).distribute(range(22))
-
-        assert sorted(len(hand) for hand in hands.values()) == [5, 5, 6, 6]
-
-    def test_more_jobs_than_room(self) -> None:
-        assert WorkerPool((worker("w", slots=2),)).distribute([1, 2, 3, 4]) == {"w": [1, 2]}
-
-    def test_no_jobs(self) -> None:
-        assert WorkerPool((worker("w"),)).distribute([]) == {}
 
 
 numbers = st.integers(min_value=0, max_value=12)

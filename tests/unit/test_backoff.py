@@ -34,11 +34,6 @@ def test_no_delay_is_longer_than_most() -> None:
     assert stored(policy) == policy
 
 
-def test_without_jitter_delays_are_exact() -> None:
-    assert delays(ExponentialBackoff(4, 30)) == [30, 60, 120, 240]
-    assert ExponentialBackoff(4, 30).export() == {"n": 4, "seconds": 30}
-
-
 def test_jitter_takes_a_part_off_and_can_be_seeded() -> None:
     policy = ExponentialBackoff(5, 100, most=400, jitter=0.1)
 

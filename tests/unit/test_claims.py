@@ -22,15 +22,6 @@ def test_one_that_waits_can_be_taken_back_and_is_not_started_then(claims: Claims
     assert not claims.claimed(7)
 
 
-def test_one_that_was_started_cannot(claims: Claims) -> None:
-    claims.open(7)
-
-    assert claims.claim(7)
-    assert claims.withdraw([7]) == []
-    assert not claims.claim(7)
-    assert (claims.claimed(7), claims.running(7)) == (True, True)
-
-
 def test_one_that_has_ended_does_not_run_but_is_still_to_blame(claims: Claims) -> None:
     """Given an answer that is on its way, or lost with its process, then the next one may run already."""
     for number in (7, 8):

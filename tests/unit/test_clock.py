@@ -60,15 +60,6 @@ def test_an_answer_that_took_less_time_tells_more(ahead: timedelta) -> None:
     assert abs(clock.offset - ahead) < A_MOMENT
 
 
-def test_it_comes_back() -> None:
-    clock = SystemClock()
-    clock.agree(shown(DAY), took=0.001)
-
-    clock.agree(shown(), took=0.001)
-
-    assert abs(clock.offset) < A_MOMENT
-
-
 class TestFollowing:
     """The clock of a child."""
 
@@ -118,19 +109,3 @@ class TestSteady:
         assert abs(clock.now() - right) < A_MOMENT
         host.offset = -days * DAY  # as the heartbeat has learnt
         assert abs(clock.now() - right) < A_MOMENT
-
-    def test_it_follows_the_server(self) -> None:
-        host = self.Host()
-        clock = SteadyClock(host)
-
-        host.offset = DAY
-
-        assert abs(clock.now() - datetime.now(UTC) - DAY) < A_MOMENT
-
-    def test_it_follows_small_corrections(self) -> None:
-        host = self.Host()
-        clock = SteadyClock(host)
-
-        host.set_by = timedelta(seconds=0.5)
-
-        assert clock.now() - datetime.now(UTC) > timedelta(seconds=0.25)

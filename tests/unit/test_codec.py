@@ -4,42 +4,37 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 import bson
 import pytest
-from bson import Int64, ObjectId
+from bson import ObjectId
 from bson.datetime_ms import DatetimeMS
 from hypothesis import given
 from hypothesis import strategies as st
 
 from recruiter.domain.flow import FlowStep
-from recruiter.domain.job import EXECUTIONS_KEPT, Execution, JobId
+from recruiter.domain.job import EXECUTIONS_KEPT, Execution
 from recruiter.domain.state import State
-from recruiter.errors import InvalidJob, JobTooLarge
+from recruiter.errors import InvalidJob
 from recruiter.store import outcomes
 from recruiter.store.codec import (
     LARGEST_JOB,
     adopted_fields,
-    archived_document,
     archived_from,
     decode,
     decode_foreign,
     encode,
     encode_job,
     execution_document,
-    id_of,
     job_document,
     job_from,
     remember,
     split_batch,
     step_of,
 )
-from recruiter.store.fields import is_job_id
 from recruiter.store.job_fields import MOST_INDEXED, flow_document, flow_from
 from tests.samples import NOW, a_job, done
 
-IDS: list[JobId] = [ObjectId("5f0000000000000000000005"), "text", "", 5, -1, Int64(2**40), UUID(int=7)]
 FULL = a_job(
     method="ping",
     group="mail",
@@ -58,21 +53,6 @@ class TestJobs:
     @pytest.mark.parametrize("job", [a_job(), FULL, a_job(args=[1, "x", None])], ids=["plain", "full", "list"])
     def test_there_and_back(self, job: Any) -> None:
         assert job_from(decode(bytes(encode_job(job).raw))) == job
-
-    def test_every_kind_of_id(self) -> None:
-        for id in IDS:
-            raw = bytes(encode_job(a_job(id)).raw)
-            assert job_from(decode(raw)).id == id_of(raw) == id
-            assert is_job_id(id)
-
-    def test_what_is_default_is_left_out(self) -> None:
-        fields = {"_id", "task", "args", "group", "lane", "priority", "created_at", "scheduled_at", "attempts"}
-        assert set(job_document(a_job())) == fields
-        assert job_document(FULL)["lane"] == "mail/add"
-
-    def test_too_large(self) -> None:
-        with pytest.raises(JobTooLarge, match=r"job of task 'add' has .* bytes; at most 15,728,640"):
-            encode_job(a_job(args={"x": "x" * LARGEST_JOB}))
 
 
 class TestExecutions:
@@ -114,21 +94,6 @@ class TestArchive:
         assert (ended.id, ended.tags, ended.attempts) == (FULL.id, ("a", "b"), 4)
         assert ended.last_execution == Execution(NOW, NOW, "w1")
 
-    @pytest.mark.parametrize(
-        ("why", "state"),
-        [("cancelled", State.CANCELLED), ("lost", State.LOST), ("tried-too-many-times", State.FAILED)],
-    )
-    def test_its_state(self, why: str, state: State) -> None:
-        document = archived_document(job_document(a_job()), why, NOW, {"reason": "so"})
-
-        ended = archived_from(document)
-        assert (ended.state, ended.reason, ended.archived_at) == (state, "so", NOW)
-
-    def test_what_is_for_planning_stays_behind(self) -> None:
-        document = archived_document(job_document(a_job()) | {"started_by": "w1"}, "done", NOW, {})
-
-        assert {"lane", "started_by"}.isdisjoint(document)
-
     def test_a_malformed_document_can_be_shown(self) -> None:
         aside = {"_id": 1, "done": False, "why": "malformed", "reason": "r", "archived_at": NOW, "original": {"x": 1}}
 
@@ -153,9 +118,6 @@ class TestRaw:
 
         assert list(split_batch(b"".join(raws))) == raws
 
-    def test_what_is_no_id(self) -> None:
-        assert not any(map(is_job_id, [None, True, 1.5, b"x", [1], {"a": 1}, NOW]))
-
     def test_one_with_text_that_is_none(self) -> None:
         raw = encode({"_id": 1, "x": "broken!"}).replace(b"broken!", b"br\xff\xfeen!")
 
@@ -164,12 +126,6 @@ class TestRaw:
 
 
 class TestAdoption:
-    def test_a_minimal_document(self) -> None:
-        fields = adopted_fields({"_id": 1, "task": "add"}, NOW)
-
-        expected = job_document(a_job(1, args={}))
-        assert fields == {key: value for key, value in expected.items() if key not in ("_id", "task")}
-
     def test_what_it_says_wins(self) -> None:
         said = {"group": "mail", "priority": 3, "attempts": 2, "args": [1], "scheduled_at": NOW - timedelta(days=9)}
 

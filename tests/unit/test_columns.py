@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from recruiter.cli.output import Column, as_text, table_of
+from recruiter.cli.output import Column, table_of
 
 COLUMNS = (
     Column("id", fair=10, whole=True),
@@ -52,23 +52,3 @@ def test_what_is_cut_says_so_and_ids_are_not() -> None:
     assert lines[1].endswith("…")
     assert "an-id-of-20-letters-" in "".join(line.split("  ")[0] for line in lines)
     assert max(map(len, lines)) <= 25
-
-
-def test_however_narrow_it_is_it_does_not_fail() -> None:
-    for width in range(1, 60):
-        assert drawn(width)
-
-
-def test_a_column_that_is_empty_is_left_out() -> None:
-    assert drawn(100, ("id", Column("nothing", rank=1), "task"))[0].split() == ["id", "task"]
-    assert drawn(100, ("id", Column("nothing"), "task"))[0].split() == ["id", "nothing", "task"]
-
-
-def test_nothing_is_taken_for_markup_or_obeyed() -> None:
-    rows = [{"id": "[red]x[/red]", "task": "\x1b[2J\r\x07é\n"}]
-    console = Console(width=100, color_system=None)
-    with console.capture() as captured:
-        console.print(table_of(rows, ("id", "task"), 100))
-
-    assert r"[red]x[/red]  \x1b[2J\r\x07é" in captured.get()
-    assert as_text("a\tb\nc") == "a\\tb\\nc"

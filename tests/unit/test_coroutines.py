@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from recruiter.coroutines import Loops, adrive, drive
+from recruiter.coroutines import Loops
 
 
 def test_ctrl_c_in_a_running_loop_ends_the_coroutine_first() -> None:
@@ -52,28 +52,3 @@ def steps() -> Generator[int, Any, list[object]]:
         except ZeroDivisionError as error:
             answers.append(type(error))
     return answers
-
-
-class TestDriving:
-    def test_what_a_generator_yields_is_done_and_answered(self) -> None:
-        assert drive(steps(), lambda wanted: 10 * wanted) == [10, 20]
-
-    def test_an_error_is_thrown_into_it(self) -> None:
-        assert drive(steps(), lambda wanted: 1 // (wanted - 1)) == [ZeroDivisionError, 1]
-
-    def test_an_error_that_it_does_not_catch_leaves(self) -> None:
-        with pytest.raises(IndexError):
-            drive(steps(), lambda wanted: ()[wanted])
-
-    def test_an_error_may_be_thrown_as_another(self) -> None:
-        def fail(_wanted: int) -> None:
-            raise GeneratorExit
-
-        assert drive(steps(), fail, lambda _: ZeroDivisionError()) == [ZeroDivisionError, ZeroDivisionError]
-
-    def test_the_same_is_awaited(self) -> None:
-        async def do(wanted: int) -> int:
-            await asyncio.sleep(0)
-            return 1 // (wanted - 1)
-
-        assert asyncio.run(adrive(steps(), do)) == [ZeroDivisionError, 1]

@@ -393,14 +393,6 @@ class TestOverruns:
         outcomes = self.worker.outcomes()
         assert all(rescheduled(outcomes[job.id]).fields["worker_deaths"] == 1 for job in jobs)
 
-    def test_one_that_is_alone_is_to_blame_in_any_case(self, make: Make) -> None:
-        child, (number,), jobs = self.child(make, 1)
-        self.overdue(child, number, told=False)
-
-        self.worker.dispatcher._end_overruns(time.monotonic())
-
-        assert "JobTimedOut" in archived(self.worker.outcomes()[jobs[0].id])["last_execution"]["class"]
-
 
 def with_cancel(job: HeldJob, flag: Document) -> HeldJob:
     return HeldJob.read(job.id, encode({**decode(job.raw), "cancel": flag, "lane": CANCELLED_LANE}))

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from recruiter.domain.lane import Lane
-from recruiter.domain.planning.fair import By, FairShare, TurnsTaken, take_turns
+from recruiter.domain.planning.fair import FairShare, TurnsTaken, take_turns
 from recruiter.domain.planning.pack import Candidate
-from recruiter.errors import SettingsError
 
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -23,10 +20,6 @@ def order(candidates: list[Candidate], held: dict[str, int] | None = None, **wei
     share = FairShare.of("owner", weights)
     has = {("mail", tenant): count for tenant, count in (held or {}).items()}
     return [str(each.id) for each in take_turns(candidates, {"mail": share}, lambda c: str(c.id)[0], has)]
-
-
-def test_one_after_the_other() -> None:
-    assert order(queue("a1", "a2", "a3", "a4", "b1", "b2", "c1")) == ["a1", "b1", "c1", "a2", "b2", "a3", "a4"]
 
 
 def test_who_holds_less_is_next() -> None:
@@ -73,9 +66,6 @@ class TestOfLate:
             given += first
         return given
 
-    def test_one_after_the_other(self) -> None:
-        assert self.turns(6, {"a": 100, "b": 100}, TurnsTaken()) == "ababab"
-
     def test_by_weight(self) -> None:
         assert self.turns(40, {"a": 100, "b": 100}, TurnsTaken(), a=3).count("a") == 30
 
@@ -90,15 +80,3 @@ def test_nothing_is_lost_or_doubled() -> None:
     ids = [f"{tenant}{number}" for tenant in "abcde" for number in range(20)]
 
     assert sorted(order(queue(*ids), {"a": 3, "z": 9}, b=2, c=0.5)) == sorted(ids)
-
-
-@pytest.mark.parametrize(
-    ("by", "weights"), [("tag", {}), (None, {}), ("owner", {"a": 0}), ("owner", {"a": True}), ("key", {"a": 1e9})]
-)
-def test_what_cannot_be_is_refused(by: object, weights: dict[str, object]) -> None:
-    with pytest.raises(SettingsError):
-        FairShare.of(by, weights)
-
-
-def test_by_what() -> None:
-    assert FairShare.of("key").by is By.KEY

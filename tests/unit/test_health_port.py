@@ -74,13 +74,6 @@ def test_a_main_loop_that_hangs_is_not_live(health: ProcessHealth, clock: Clock,
     assert (status(port, "/live"), status(port, "/ready")) == (200, 200)
 
 
-def test_a_process_that_loads_its_application_is_live_and_not_ready(health: ProcessHealth, clock: Clock) -> None:
-    clock.now += 10 * LIVE_WITHIN_SECONDS
-
-    assert health.reasons("live") == []
-    assert health.reasons("ready")[0] == "the process is starting"
-
-
 def test_a_silent_mongodb_makes_it_unready(health: ProcessHealth, clock: Clock) -> None:
     at_work(health)
 

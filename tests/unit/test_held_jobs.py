@@ -155,14 +155,6 @@ class TestLists:
 
 
 class TestEvents:
-    def test_it_names_the_jobs_to_fetch(self, held: HeldJobs) -> None:
-        held.hear(named(given=0))
-
-        assert held.hear_event(Assignment("w1", 1, ["a"]))
-
-        assert held.to_fetch() == ["a"]
-        assert not held.hear_event(Assignment("w1", 1, ["a"])), "a second time it says nothing"
-
     def test_one_that_was_overtaken_by_the_end_of_its_job_is_ignored(self, held: HeldJobs) -> None:
         """Given a job that was learned from the list, run and released, when its event comes, then it stays ended."""
         fetch(held, a_held_job("a"))
@@ -210,12 +202,6 @@ class TestFetching:
 
         assert held.to_settle() == [("gone", None), ("cancelled", None)]
         assert taken(held) == ["there"]
-
-    def test_when_it_fails_it_is_tried_again(self, held: HeldJobs) -> None:
-        held.hear(named("a", "b"))
-        held.not_fetched(held.to_fetch())
-
-        assert held.to_fetch() == ["a", "b"]
 
     def test_a_document_that_cannot_be_read_is_left_to_the_child(self) -> None:
         job = HeldJob.read("x", b"nonsense")

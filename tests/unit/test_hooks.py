@@ -9,12 +9,11 @@ from typing import Any, Self
 
 import pytest
 
-from recruiter import RetryPolicy, SchedulePolicy
+from recruiter import RetryPolicy
 from recruiter.application import Hook, Hooks
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import Failure, is_last
-from recruiter.domain.schedule.scheduler import next_occurrence
-from recruiter.errors import InvalidJob, InvalidSchedule
+from recruiter.errors import InvalidJob
 from recruiter.events import Event, Events
 from tests.conftest import eventually
 
@@ -50,11 +49,6 @@ def test_one_that_fails_is_told_and_the_others_are_called(raising: Any, events: 
     assert [(event.name, event.fields["hook"]) for event in heard] == [("hook.failed", "first")]
 
 
-class Exits(SchedulePolicy):
-    def next_after(self, moment: datetime) -> datetime | None:  # noqa: ARG002
-        sys.exit("enough")
-
-
 @dataclass(frozen=True)
 class ExitsToo(RetryPolicy):
     def decide(self, failure: Failure) -> None:  # noqa: ARG002
@@ -72,10 +66,6 @@ class TestAPolicyThatCallsExit:
     """It is asked in the leader and in the cleaner, which must live."""
 
     NOW = datetime(2030, 1, 1, tzinfo=UTC)
-
-    def test_of_schedules(self) -> None:
-        with pytest.raises(InvalidSchedule, match="SystemExit: enough"):
-            next_occurrence(Exits(), self.NOW)
 
     def test_of_retries(self) -> None:
         policies = PolicyRegistry()

@@ -23,22 +23,6 @@ def elsewhere(call: object) -> None:
 
 
 class TestInALoop:
-    def test_code_that_waits_is_interrupted(self) -> None:
-        interrupted: list[bool] = []
-
-        async def main() -> None:
-            interruptible = Interruptible(on_interrupted=lambda: interrupted.append(True))
-
-            async def code() -> None:
-                elsewhere(lambda: interruptible.interrupt(JobTimedOut("over")))
-                await asyncio.sleep(20)
-
-            with pytest.raises(JobTimedOut):
-                await interruptible.awaiting(code())
-
-        asyncio.run(main())
-        assert interrupted == [True]
-
     def test_what_comes_after_it_is_not(self) -> None:
         """Given a cancellation that has come when the code did not wait any more, then finalizers go on."""
         interrupted: list[bool] = []
@@ -100,15 +84,6 @@ class TestBySignal:
 
         with pytest.raises(JobTimedOut):
             code()
-
-    def test_what_comes_after_it_is_not_interrupted(self) -> None:
-        interruption.obey_signals()
-        interruptible = Interruptible(by_signal=True)
-        with interruptible:
-            pass
-
-        elsewhere(lambda: interruptible.interrupt(JobCancelled("ada")))
-        signal.raise_signal(interruption.SIGNAL)
 
 
 class TestInsideAnother:

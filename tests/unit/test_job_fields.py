@@ -13,7 +13,7 @@ from recruiter.domain.planning.needs import Needs
 from recruiter.domain.state import Why
 from recruiter.store import outcomes
 from recruiter.store.codec import anew, archived_document, archived_from, decode, job_document, job_from, remember
-from recruiter.store.job_fields import FROM_PROTOCOL, JOB_FIELDS, LOCK, PROGRESS, Use, attributes, names, options
+from recruiter.store.job_fields import JOB_FIELDS, Use, names
 from tests.samples import NOW, a_job
 
 ROWS = {each.name: each for each in JOB_FIELDS}
@@ -73,14 +73,6 @@ def test_the_archive_has_nothing_that_is_for_waiting_jobs_only() -> None:
     document = job_document(a_job()) | dict.fromkeys(names(Use.WAITING), "x")
 
     assert set(names(Use.WAITING)).isdisjoint(archived_document(document, Why.DONE, NOW, {}))
-
-
-def test_the_sets_that_the_protocol_relies_on() -> None:
-    assert set(LOCK) == {"locked_by", "locked_at", "started_at", "reported_at"}
-    assert {*LOCK, *PROGRESS, "worker_deaths", "started_by", "done", "why", "result", "original"} <= set(FROM_PROTOCOL)
-    assert {"id", "attempts", "crashes", "executions", "cancel"} <= attributes(Use.HISTORY)
-    assert set(options()).isdisjoint({*names(Use.OWN), *FROM_PROTOCOL})
-    assert {"method", "tags", "username", "proc", "mem", "resources", "key", "retry_policy"} <= set(options())
 
 
 def test_a_recovered_job_of_an_earlier_release_has_the_key_that_its_document_knows() -> None:

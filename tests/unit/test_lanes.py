@@ -25,10 +25,6 @@ def test_there_and_back(text: str, lane: Lane) -> None:
     assert str(lane) == text
 
 
-def test_a_plain_one_is_what_it_always_was() -> None:
-    assert str(Lane("mail", "send")) == "mail/send"
-
-
 @pytest.mark.parametrize(
     ("text", "lane"),
     [
@@ -48,12 +44,6 @@ def test_a_plain_one_is_what_it_always_was() -> None:
 def test_written_by_hand(text: str, lane: Lane) -> None:
     """What makes no sense asks for nothing, and the rest counts."""
     assert Lane.parse(text) == lane
-
-
-def test_the_kind_of_a_key() -> None:
-    assert Lane("a", "b", key="customer:42").kind_of_key == "customer"
-    assert Lane("a", "b", key="nightly").kind_of_key == "nightly"
-    assert Lane("a", "b").kind_of_key is None
 
 
 @given(st.text(max_size=60) | st.lists(st.sampled_from("/a=1,:$ \x00proc"), max_size=20).map("".join))

@@ -78,13 +78,6 @@ class TestText:
             found[6] == "worker w1 was silent and was retired; 3 jobs released; jobs that ran at its last heartbeat: 7"
         )
 
-    def test_below_the_level_nothing_is_written(self, lines: Lines) -> None:
-        ended = Event("job.ended", {"job": 1, "task": "add", "seconds": 0.0123})
-
-        assert lines(ended, level="info") == []
-        assert lines(ended, level="debug")[0].endswith("add done in 0.012s")
-        assert lines(RETIRED, level="error") == []
-
     def test_jobs_that_nobody_can_run(self, lines: Lines) -> None:
         jobs = {"group": "media", "task": "encode"}
         reason = "needs 2 of gpu, and no host that serves it has more than 1"
@@ -128,13 +121,6 @@ class TestColour:
         assert coloured.endswith("\x1b[0m")
         assert "\x1b" not in plain
 
-    def test_not_when_asked_not_to(self, lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("NO_COLOR", "1")
-
-        (line,) = lines(RETIRED, stream=Terminal())
-
-        assert "\x1b" not in line
-
 
 class TestJson:
     def decoded(self, line: str) -> dict[str, Any]:
@@ -158,13 +144,6 @@ class TestJson:
             "released": 3,
             "ran": [7],
         }
-
-    def test_what_json_does_not_know_becomes_text(self, lines: Lines) -> None:
-        id = ObjectId()
-
-        line = self.decoded(lines(Event("job.cancelled", {"job": id}), format="json")[0])
-
-        assert line["job"] == str(id)
 
     def test_an_events_own_pid_is_not_lost(self, lines: Lines) -> None:
         """The line's own fields win over an event's field of the same name, which must still be somewhere."""
@@ -224,16 +203,6 @@ def test_secrets_are_masked_in_lines_of_text(lines: Lines) -> None:
     (line,) = lines(Event("moon.rose", SECRETS))
 
     assert "hunter2" not in line
-
-
-def test_the_watcher_of_files_is_heard_when_it_warns(lines: Lines) -> None:
-    del lines
-    stream = io.StringIO()
-    configure(LogOptions(level="debug"), stream)
-
-    logging.getLogger("watchfiles.main").debug("all changes filtered out, raw_changes=%s", {1})
-
-    assert stream.getvalue() == ""
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,6 @@ from hypothesis import strategies as st
 from recruiter.domain.observation import Observation
 
 
-def test_the_first_look_proves_nothing() -> None:
-    assert Observation().still_for("w", 7, now=1000.0, longest_gap=5) == 0
-
-
 def test_a_counter_that_stands_still_adds_up() -> None:
     observation = Observation()
 
@@ -27,14 +23,6 @@ def test_a_counter_that_moves_starts_again() -> None:
     assert observation.still_for("w", 8, 8.0, longest_gap=5) == 2
 
 
-def test_a_counter_that_goes_back_moved_too() -> None:
-    """A worker that joined again under the same name."""
-    observation = Observation()
-    observation.still_for("w", 7, 0.0, longest_gap=5)
-
-    assert observation.still_for("w", 3, 4.0, longest_gap=5) == 0
-
-
 def test_an_hour_without_looking_counts_as_one_gap() -> None:
     """Given dead after 15 s with gaps of at most 5, when MongoDB was away for an hour, then nobody is dead."""
     observation = Observation()
@@ -42,15 +30,6 @@ def test_an_hour_without_looking_counts_as_one_gap() -> None:
 
     assert observation.still_for("w", 7, 3600.0, longest_gap=5) == 5
     assert observation.still_for("w", 8, 3601.0, longest_gap=5) == 0
-
-
-def test_each_is_watched_for_itself() -> None:
-    observation = Observation()
-    observation.still_for("a", 1, 0.0, longest_gap=10)
-    observation.still_for("b", 1, 4.0, longest_gap=10)
-
-    assert observation.still_for("a", 1, 5.0, longest_gap=10) == 5
-    assert observation.still_for("b", 1, 5.0, longest_gap=10) == 1
 
 
 def test_who_left_is_forgotten() -> None:
@@ -62,23 +41,6 @@ def test_who_left_is_forgotten() -> None:
 
     assert observation.still_for("a", 1, 5.0, longest_gap=10) == 0
     assert observation.still_for("b", 1, 5.0, longest_gap=10) == 5
-
-
-def test_everything_can_be_forgotten() -> None:
-    observation = Observation()
-    observation.still_for("a", 1, 0.0, longest_gap=10)
-
-    observation.forget()
-
-    assert observation.still_for("a", 1, 5.0, longest_gap=10) == 0
-
-
-def test_a_counter_may_be_several_numbers() -> None:
-    observation = Observation()
-    observation.still_for("lease", (1, 5), 0.0, longest_gap=10)
-
-    assert observation.still_for("lease", (1, 5), 3.0, longest_gap=10) == 3
-    assert observation.still_for("lease", (2, 5), 4.0, longest_gap=10) == 0
 
 
 @given(st.lists(st.floats(min_value=0, max_value=1e6), min_size=1, max_size=20))

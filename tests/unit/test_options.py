@@ -58,10 +58,6 @@ class TestOneTable:
         with pytest.raises(error):
             type("Refused", (Workable,), {}, **{option: value})
 
-    def test_an_option_that_does_not_exist(self) -> None:
-        with pytest.raises(TypeError, match="there is no option 'grupp'; the options are group, priority"):
-            recruiter.task(grupp="mail")  # type: ignore[call-overload]
-
     @pytest.mark.parametrize("takes", [Recruiter.task, Workable.__init_subclass__])
     def test_signatures_show_every_option(self, takes: Callable[..., Any]) -> None:
         assert set(GivenOptions.__annotations__) <= set(inspect.signature(takes).parameters)

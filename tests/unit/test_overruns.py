@@ -58,18 +58,6 @@ class TestMemory:
         assert list(found) == numbers
         assert all(isinstance(reason, HeldUp) for reason in found.values())
 
-    def test_what_it_may_use_it_may_use(self, child: FakeChild) -> None:
-        runs(child)
-        uses(child, 1000)
-
-        assert overruns.too_large(child.handle, hard_limit=1000) == {}
-
-    def test_without_a_limit_nothing_is_measured(self, child: FakeChild) -> None:
-        runs(child)
-        setattr(child.handle, "memory_of_all", lambda: pytest.fail("measured"))  # noqa: B010
-
-        assert overruns.too_large(child.handle, hard_limit=None) == {}
-
     def test_a_child_that_runs_nothing_is_not_to_blame(self, child: FakeChild) -> None:
         uses(child, 5000)
 

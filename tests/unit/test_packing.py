@@ -60,23 +60,6 @@ def why(packing: Packing, lane: str = "g/t") -> object:
     return packing.waiting[Lane.parse(lane)]
 
 
-class TestSlots:
-    def test_spread_over_free_slots(self) -> None:
-        """The largest share of free slots first: the large worker that is half busy is not emptier than the idle."""
-        packing = plan(jobs(5), [place("half", slots=10, holds=5), place("idle", slots=4)])
-
-        assert packing.assignments == {"idle": [1, 2, 4], "half": [3, 5]}
-
-    def test_in_the_order_of_rank(self) -> None:
-        late, early, urgent = (
-            Candidate(1, Lane("g", "t"), 0, NOW),
-            Candidate(2, Lane("g", "t"), 0, NOW - SECOND),
-            Candidate(3, Lane("g", "t"), 5, NOW),
-        )
-
-        assert sorted([late, early, urgent], key=lambda each: each.rank) == [urgent, early, late]
-
-
 class TestResources:
     def test_to_the_thousandth(self) -> None:
         holding = [held(9, "g/t/proc=0.5")]
@@ -95,11 +78,6 @@ class TestResources:
             "small": [1],
             "large": [2],
         }
-
-    def test_what_is_given_makes_a_host_fuller(self) -> None:
-        places, has = [place("a"), place("b", tasks={"u"})], {"host of a": "proc=5", "host of b": "proc=4"}
-
-        assert plan([job(1, "g/t/proc=3"), job(2, "g/u/proc=1")], places, has).assignments == {"a": [1, 2]}
 
     def test_what_a_job_does_not_need_is_left_to_others(self) -> None:
         places = [place("a"), place("b")]
@@ -123,25 +101,8 @@ class TestResources:
             "needs 20 GiB of mem and 4 of proc, and no single host that serves it has all of that"
         )
 
-    def test_a_host_that_does_not_serve_it_does_not_count(self) -> None:
-        places = [place("a", tasks={"t"}), place("b", tasks={"u"})]
-
-        packing = plan([job(1, "g/t/mem=4")], places, {"host of b": "mem=9"})
-
-        assert why(packing, "g/t/mem=4") == NeverFits(Needs.of(mem=4), "mem", 4 * GIB, 0)
-
 
 class TestLimits:
-    def test_a_task_at_its_limit_holds_up_nobody(self) -> None:
-        candidates = [*jobs(1000, "g/t"), *jobs(3, "g/u", 5000)]
-
-        packing = plan(candidates, [place(slots=9)], limits=[Limit("task:t", 2)], holding=[held(9000, "h/t")])
-
-        assert packing.assignments == {"w": [1, 5000, 5001, 5002]}
-        assert why(packing) == AtLimit("task:t", 2, (9000, 1), 2)
-        assert packing.reserved == {}
-        assert (packing.kept, packing.drained) == ({}, frozenset())
-
     def test_of_a_rate(self) -> None:
         rate = Rate(5, 60)
 
@@ -155,12 +116,6 @@ class TestLimits:
         assert packing.assignments == {"w": [1, 2]}
         assert packing.starts == {"task:t": rate.noted([(NOW - 50 * SECOND, 3)], NOW, 2)}
         assert why(packing) == AtRate("task:t", rate, rate.next_at(packing.starts["task:t"], NOW))
-
-    def test_more_than_the_fleet_may_ever_use(self) -> None:
-        packing = plan(jobs(1, "g/t/mem=30"), [place()], "mem=100", limits=[Limit("resource:mem", 20)])
-
-        assert why(packing, "g/t/mem=30") == NeverFits(Needs.of(mem=30), "mem", 30 * GIB, 20 * GIB, fleet=True)
-        assert "the whole fleet may use 20 GiB" in str(why(packing, "g/t/mem=30"))
 
     def test_a_licence_floats(self) -> None:
         """No host declares it; so many may use it, wherever they run."""
@@ -182,17 +137,6 @@ class TestLimits:
 
 
 class TestReservation:
-    def test_small_ones_do_not_take_what_a_large_one_waits_for(self) -> None:
-        holding = [held(90, "g/u/proc=2"), held(91, "g/u/proc=2")]
-
-        packing = plan([job(1, "g/t/proc=8"), *jobs(5, "g/u/proc=1", 11)], [place(slots=9, holds=2)], "proc=8", holding)
-
-        assert packing.assignments == {}
-        assert packing.reserved == {1: Reservation("w", "host of w")}
-        assert packing.kept == {"w": 1}
-        assert why(packing, "g/t/proc=8") == HostsBusy("proc", 8000, 4000, "host of w")
-        assert why(packing, "g/u/proc=1") == KeptFor("room on host host of w", 1)
-
     def test_small_ones_fill_what_it_leaves(self) -> None:
         """Other resources, what is over of the same one, other hosts; but not its slot."""
         places = [place("a", slots=5, holds=1), place("b", slots=1, tasks={"u"})]
@@ -221,12 +165,6 @@ class TestReservation:
         packing = plan([job(1, "g/t/proc=8")], places, "proc=8", holding)
 
         assert packing.reserved == {1: Reservation("b", "host of b")}, "c lacks less, and a slot"
-
-    def test_it_stays_where_it_waits(self) -> None:
-        places, holding = [place("a"), place("b")], [held(90, "g/u/proc=5", "a"), held(91, "g/u/proc=3", "b")]
-        before = {1: Reservation("a", "host of a")}
-
-        assert plan([job(1, "g/t/proc=8")], places, "proc=8", holding, reserved=before).reserved == before
 
     def test_each_a_host_of_its_own(self) -> None:
         places = [place("a"), place("b"), place("c")]
@@ -360,12 +298,6 @@ class TestBuffers:
         assert packing.assignments == {}
         assert packing.drained == {"w"}
 
-    def test_nor_does_it_overtake_those_that_are_prefetched(self) -> None:
-        places, limits = [place(holds=9, prefetch=30)], [Limit("task:u", 1)]
-
-        assert plan([*jobs(1), job(5, "g/u")], places, limits=limits).assignments == {}
-        assert plan([job(5, "g/u"), *jobs(1, first=6)], places, limits=limits).assignments == {"w": [5]}
-
     def test_nor_where_a_slot_is_kept(self) -> None:
         """Given a worker that is emptied for one that needs something, then nothing comes into its buffer."""
         first = job(1, "g/u/proc=1")
@@ -374,12 +306,6 @@ class TestBuffers:
 
         assert packing.assignments == {}
         assert packing.drained == {"w"}
-
-    def test_nothing_is_kept_for_those_that_can(self) -> None:
-        packing = plan(jobs(9), [place(holds=20)], limits=[Limit("task:u", 1)])
-
-        assert (packing.kept, packing.drained) == ({}, frozenset())
-        assert packing.reserved == {}
 
     def test_who_comes_after_one_that_can_has_its_turn_later(self) -> None:
         """Given one with a limit among ordinary ones: what comes before it goes through the buffer."""

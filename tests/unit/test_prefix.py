@@ -44,19 +44,8 @@ class TestWhatItMayBe:
         with pytest.raises(SettingsError, match=r"prefix of collections.*--prefix, RECRUITER_PREFIX"):
             Settings.load(prefix=prefix)
 
-    def test_a_prefix_that_is_no_text_is_refused(self) -> None:
-        with pytest.raises(InvalidName, match="must be a text, not int"):
-            Recruiter("nowhere/shop", prefix=5)  # type: ignore[arg-type]
-
-    @pytest.mark.parametrize("prefix", ["systems.", "system_", "ecosystem."])
-    def test_only_the_word_system_itself_is_reserved(self, prefix: str) -> None:
-        assert Recruiter("nowhere/shop", prefix=prefix).target.prefix == prefix
-
 
 class TestWhoSaysIt:
-    def test_nobody(self) -> None:
-        assert Recruiter("nowhere/shop").target.prefix == "recruiter."
-
     @pytest.mark.parametrize("named", ["", "env_"])
     def test_the_environment(self, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("RECRUITER_PREFIX", named)
@@ -99,15 +88,3 @@ def test_every_collection_has_it() -> None:
     plain = Store(Target.parse("nowhere/shop", "")).collections()
 
     assert [f"a_{name}" for name in plain] == Store(Target.parse("nowhere/shop", "a_")).collections()
-
-
-def test_no_two_prefixes_share_a_collection() -> None:
-    """A name that ended with another name of ours could be made from two prefixes."""
-    plain = Store(Target.parse("nowhere/shop", "")).collections()
-
-    assert not [(one, other) for one in plain for other in plain if one != other and one.endswith(other)]
-
-
-def test_a_target_says_its_prefix_where_it_is_not_the_usual_one() -> None:
-    assert Target.parse("h/shop").described == "mongodb://h/shop"
-    assert Target.parse("u:secret@h/shop", "a_").described == "mongodb://***@h/shop with the prefix 'a_'"

@@ -13,7 +13,6 @@ from recruiter.domain.progress import (
     LINES_KEPT,
     LOG_BYTES,
     LONGEST_ERROR,
-    LONGEST_LINE,
     LONGEST_STAGE,
     STATUS_KEPT,
     LogLine,
@@ -51,15 +50,6 @@ class TestStatus:
             StatusEntry("running", "update_db", 0.714, None, LATER),
         )
         assert (record.all().stage, record.all().reached) == ("update_db", 0.714)
-
-    def test_progress_belongs_to_the_stage_it_is_in(self) -> None:
-        record = recorder()
-        record.progress(0.5, NOW)
-        record.stage("a", None, NOW)
-        record.progress(0.25, NOW)
-        record.stage("a", None, NOW)
-
-        assert stages(record.all()) == [(None, 0.5), ("a", 0.25)]
 
     @pytest.mark.parametrize(
         ("value", "kept"), [(0.5, 0.5), (1, 1.0), (1.0000001, 1.0), (43, 1.0), (-1, 0.0), (float("nan"), 0.0)]
@@ -106,15 +96,6 @@ class TestStatus:
 
 
 class TestTheEnd:
-    def test_success_is_1(self) -> None:
-        record = recorder()
-        record.stage("a", 0.3, NOW)
-
-        assert record.all().concluded(State.SUCCEEDED, LATER).status == (
-            StatusEntry("running", "a", 0.3, None, NOW),
-            StatusEntry("succeeded", "a", 1.0, None, LATER),
-        )
-
     def test_failure_has_the_error_and_how_far_it_was(self) -> None:
         record = recorder()
         record.stage("a", 0.3, NOW)
@@ -155,18 +136,6 @@ class TestTheEnd:
 
 
 class TestLog:
-    def test_lines_in_order(self) -> None:
-        record = recorder(Progress(log=(LogLine(NOW, "before"),)))
-        record.log("one", NOW)
-        record.log("two\nthree", LATER)
-
-        assert record.all().log == (
-            LogLine(NOW, "before"),
-            LogLine(NOW, "one"),
-            LogLine(LATER, "two"),
-            LogLine(LATER, "three"),
-        )
-
     @pytest.mark.parametrize("at_once", [False, True])
     def test_the_newest_lines_are_kept(self, at_once: bool) -> None:
         record = recorder()
@@ -188,12 +157,6 @@ class TestLog:
         assert len(progress.log) + progress.log_cut == 300
         assert len(progress.log) == LOG_BYTES // 2000
 
-    def test_a_long_line_is_cut(self) -> None:
-        record = recorder()
-        record.log("x" * (LONGEST_LINE + 1234), NOW)
-
-        assert record.all().log[0].text == "x" * LONGEST_LINE + " … 1,234 characters cut"
-
 
 class TestStored:
     FULL = Progress(
@@ -202,13 +165,6 @@ class TestStored:
         3,
         4,
     )
-
-    def test_there_and_back(self) -> None:
-        document = decode(encode(progress_fields(self.FULL)))
-
-        assert progress_from(document) == self.FULL
-        assert (document["stage"], document["progress"]) == ("a", 0.5)
-        assert progress_from({}) == Progress()
 
     @pytest.mark.parametrize("nonsense", [None, 5, -1.5, "text", {}, {"a": 1}, [], [None], [5, "x"], [{}], [[1]], NOW])
     def test_what_somebody_writes_by_hand_breaks_nothing(self, nonsense: Any) -> None:

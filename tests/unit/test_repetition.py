@@ -18,14 +18,6 @@ def test_after_the_grace_and_once(facts: LastingFacts[str]) -> None:
     assert told == [{}, {}, {"a": "is broken"}, {}, {}]
 
 
-def test_what_passes_by_itself_is_not_told(facts: LastingFacts[str]) -> None:
-    facts.due({"a": "is broken"}, 0.0)
-    facts.due({}, 20.0)
-
-    assert facts.due({"a": "is broken"}, 40.0) == {}
-    assert facts.due({"a": "is broken"}, 70.0) == {"a": "is broken"}
-
-
 def test_again_when_it_is_otherwise(facts: LastingFacts[str]) -> None:
     facts.due({"a": "is broken", "b": "is lost"}, 0.0)
     assert facts.due({"a": "is broken", "b": "is lost"}, 30.0) == {"a": "is broken", "b": "is lost"}
@@ -50,11 +42,6 @@ class TestSeldom:
         told = [reports.due("a", now) for now in (0.0, 1.0, 59.9, 60.0, 61.0, 500.0)]
 
         assert told == [1, 0, 0, 3, 0, 2]
-
-    def test_each_by_itself(self) -> None:
-        reports = RareReports(interval=60.0)
-
-        assert [reports.due(subject, 0.0) for subject in ("a", "b", "a")] == [1, 1, 0]
 
     def test_what_others_have_counted_already(self) -> None:
         reports = RareReports(interval=60.0)

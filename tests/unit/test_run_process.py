@@ -11,7 +11,6 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from recruiter import current_job
@@ -24,7 +23,6 @@ from tests.conftest import eventually
 from tests.programs import family_ends, family_in, is_gone
 
 TIMED_OUT = "recruiter.errors.JobTimedOut"
-COMMAND_FAILED = "recruiter.errors.CommandFailed"
 FAMILY = "sh -c 'echo $$ > grandchild; sleep 600; true' & echo $$ > child; wait"
 
 
@@ -42,15 +40,6 @@ def failure(job: Document) -> tuple[str, str]:
 
 
 class TestRunning:
-    def test_its_lines_go_to_the_log_and_to_the_handler(self, bench: Bench) -> None:
-        heard: list[str] = []
-
-        job = bench.archived(lambda: sh("echo one; echo two >&2; sleep 0.1; printf three", on_line=heard.append))
-
-        assert sorted(lines(job)) == ["one", "three", "two"]
-        assert heard == lines(job)
-        assert job["result"] == {"code": 0, "stdout": "one\nthree", "stderr": "two\n"}
-
     def test_no_argument_is_interpreted(self, bench: Bench) -> None:
         arguments = ["$HOME", "*", "a; b | c", "", "ä"]
 
@@ -114,12 +103,6 @@ class TestRunning:
 
 
 class TestFailing:
-    def test_a_code_that_is_not_good(self, bench: Bench) -> None:
-        name, message = failure(bench.archived(lambda: sh("seq 1 100 >&2; exit 3")))
-
-        assert name == COMMAND_FAILED
-        assert message == "sh ended with code 3; its last output on stderr:\n" + "\n".join(map(str, range(91, 101)))
-
     def test_its_error_has_all_that_is_known(self, bench: Bench) -> None:
         caught: list[CommandFailed] = []
 
@@ -238,16 +221,6 @@ class TestAsync:
             return False
 
         assert bench.archived(run)["result"] is True
-
-    def test_cancelled_before_it_began_it_does_not_begin(self, bench: Bench) -> None:
-        async def run() -> None:
-            running = asyncio.create_task(current_job.arun_process(["sh", "-c", "sleep 600"]))
-            await asyncio.sleep(0)
-            running.cancel()
-            await asyncio.wait([running])
-
-        assert bench.archived(run, timeout=10)["done"]
-        eventually(lambda: not [p for p in psutil.Process().children() if "sleep 600" in " ".join(p.cmdline())])
 
     def test_one_that_is_left_to_itself_ends_with_the_job(self, bench: Bench, tmp_path: Path) -> None:
         tasks: list[Any] = []

@@ -207,15 +207,6 @@ class TestGathering:
 
         eventually(lambda: len(busy.transactions.written) == 7)
 
-    def test_many_do_not_wait(self, busy: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
-        busy.outcomes_gather_for(3600.0)
-        monkeypatch.setattr(settler, "LARGE_BATCH_JOBS", 3)
-
-        for id in ("j1", "j2", "j3"):
-            busy.ends(id)
-
-        eventually(lambda: {"j1", "j2", "j3"} <= busy.transactions.written.keys())
-
     @pytest.mark.parametrize(
         "fields",
         [{"flow": ObjectId()}, {"has_limit_key": True}, {"at_most_once": True}, {"task": "limited"}, {"group": "mail"}],

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from recruiter.domain.statistics import MINUTE, Counts, Spread, Times, window
+from recruiter.domain.statistics import MINUTE, Counts, Spread, window
 from recruiter.store import outcomes
 from recruiter.store.codec import job_document
 from recruiter.store.collections import statistics
@@ -44,28 +44,12 @@ def test_two_spreads_add_up(one: list[float], other: list[float]) -> None:
     assert merged.total == pytest.approx(whole.total)
 
 
-def test_times_of_nothing_are_zero_on_average_as_in_the_original() -> None:
-    assert (Times.of(Spread()).average, Times.of(Spread()).longest) == (0.0, None)
-
-
-def test_nothing_has_no_average() -> None:
-    assert (Spread().average, Spread().percentile(50)) == (None, None)
-
-
-def test_a_clock_that_is_behind_makes_no_negative_durations() -> None:
-    assert spread_of([-3.0]).average == 0.0
-
-
 def test_a_job_that_never_ran_counts_without_durations() -> None:
     outcome = outcomes.cancelled(job_document(a_job()), NOW)
 
     ((_, counts),) = statistics.tally([outcome.end]).items()
 
     assert counts == Counts({"cancelled": 1})
-
-
-def test_what_is_no_job_is_not_counted() -> None:
-    assert statistics.tally([outcomes.unreadable("x", b"\x05\x00\x00\x00\x00", NOW, "no good").end]) == {}
 
 
 class TestWindow:
@@ -81,11 +65,6 @@ class TestWindow:
             self.NOON.replace(hour=11, minute=55, second=0),
             self.NOON.replace(minute=1, second=0),
         )
-
-    def test_of_a_time_to_come_nothing(self) -> None:
-        since, until = window(self.NOON + timedelta(days=1), MINUTE, now=self.NOON)
-
-        assert since == until
 
 
 def test_few_durations_have_a_percentile_that_is_one_of_them() -> None:

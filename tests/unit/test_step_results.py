@@ -14,7 +14,6 @@ from recruiter.domain.arguments.results import StepResult, WithResults, filled, 
 from recruiter.domain.arguments.typed import encode_result
 from recruiter.errors import InvalidArguments, UnsupportedValue
 from recruiter.store.codec import decode, encode
-from recruiter.store.payload import PLAIN, Owner
 
 STEP, OTHER = ObjectId(), ObjectId()
 
@@ -68,12 +67,6 @@ def test_a_result_that_is_not_what_was_promised_travels_as_it_is() -> None:
     assert travelled(args, {"step": STEP, "value": encode_result("five", int)}) == {"value": "five"}
 
 
-def test_the_result_of_a_step_that_has_none_is_none() -> None:
-    args = Signature.of(anything).bind(([StepResult(STEP), StepResult(OTHER)],), {})
-
-    assert travelled(args, {"step": STEP, "value": 1}) == {"value": [1, None]}
-
-
 @pytest.mark.parametrize(
     ("returns", "annotation", "fits"),
     [
@@ -102,10 +95,3 @@ def test_what_stands_beside_results_is_checked_too() -> None:
         Signature.of(merge).bind(([StepResult(STEP, int), "two"], {}), {})
     with pytest.raises(UnsupportedValue):
         Signature.of(anything).bind(([StepResult(STEP), object()],), {})
-
-
-def test_such_a_job_cannot_be_stored_alone() -> None:
-    args = Signature.of(anything).bind((StepResult(STEP),), {})
-
-    with pytest.raises(InvalidArguments, match="must be a step of its flow"):
-        PLAIN.seal_arguments("anything", args, Owner("job"))

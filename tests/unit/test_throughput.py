@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recruiter.domain.planning.prefetch import MAX_PREFETCHED_JOBS, PREFETCH_SECONDS, Throughput
+from recruiter.domain.planning.prefetch import PREFETCH_SECONDS, Throughput
 
 
 def settled(throughput: Throughput, batch: int, every: float, seconds: float) -> int:
@@ -10,10 +10,6 @@ def settled(throughput: Throughput, batch: int, every: float, seconds: float) ->
     for step in range(1, int(seconds / every) + 1):
         throughput.count(batch, 100.0 + step * every)
     return throughput.prefetch
-
-
-def test_nothing_is_prefetched_before_anything_has_ended() -> None:
-    assert Throughput().prefetch == 0
 
 
 def test_slow_jobs_are_never_prefetched() -> None:
@@ -24,10 +20,6 @@ def test_quick_jobs_are_prefetched_for_the_next_moment() -> None:
     prefetch = settled(Throughput(), batch=25, every=0.05, seconds=5)
 
     assert abs(prefetch - 500 * PREFETCH_SECONDS) <= 2
-
-
-def test_it_has_a_bound() -> None:
-    assert settled(Throughput(), batch=1000, every=0.03, seconds=5) == MAX_PREFETCHED_JOBS
 
 
 def test_it_falls_at_once_when_jobs_become_slow() -> None:

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from recruiter.domain.uniqueness import Existing, KnownJob, Make, Replace, UniqueKind, Uniqueness, decide
+from recruiter.domain.uniqueness import Existing, KnownJob, Make, UniqueKind, Uniqueness, decide
 from recruiter.errors import InvalidDuration, InvalidJob, InvalidName
 
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
 WAITS = KnownJob("first", T0, T0, exists=True, begun_at=None)
 RUNS = replace(WAITS, begun_at=T0)
 GONE = replace(RUNS, exists=False)
-NEVER_BEGAN = replace(WAITS, exists=False)
 
 
 def after(seconds: float) -> datetime:
@@ -47,34 +46,6 @@ def test_unique_for_a_time_whatever_became_of_it(known: KnownJob) -> None:
     assert decide(wanted, known, after(10)) == Make()
 
 
-def test_unique_for_a_time_does_not_count_a_job_that_never_began() -> None:
-    assert decide(Uniqueness.until("10s"), NEVER_BEGAN, after(1)) == Make()
-
-
-class TestDebounce:
-    def test_each_puts_it_off(self) -> None:
-        known = replace(WAITS, scheduled_at=after(10))
-        assert decide(Uniqueness.debounce("10s", None, None), known, after(7)) == Replace("first", after(17))
-
-    def test_but_not_longer_than_said(self) -> None:
-        known = replace(WAITS, scheduled_at=after(55))
-        assert decide(Uniqueness.debounce("10s", None, "1m"), known, after(54)) == Replace("first", after(60))
-
-    @pytest.mark.parametrize("known", [RUNS, GONE])
-    def test_one_that_has_started_is_left_alone(self, known: KnownJob) -> None:
-        assert decide(Uniqueness.debounce("10s", None, "1m"), known, after(100)) == Make(after(110))
-
-
-class TestThrottle:
-    def test_one_that_waits_gets_the_arguments_and_keeps_its_time(self) -> None:
-        assert decide(Uniqueness.throttle("10s", None), WAITS, after(3)) == Replace("first", T0)
-
-    @pytest.mark.parametrize("known", [RUNS, GONE])
-    def test_the_next_waits_for_the_end_of_the_period(self, known: KnownJob) -> None:
-        assert decide(Uniqueness.throttle("10s", None), known, after(3)) == Make(after(10))
-        assert decide(Uniqueness.throttle("10s", None), known, after(30)) == Make(after(30))
-
-
 @pytest.mark.parametrize(
     ("make", "error"),
     [
@@ -90,9 +61,3 @@ class TestThrottle:
 def test_what_cannot_be_is_refused(make: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         make()
-
-
-def test_what_until_may_be_is_said() -> None:
-    allowed = r'unique until "started", "ended" or for a duration .* not .finished.'
-    with pytest.raises(InvalidDuration, match=allowed):
-        Uniqueness.until("finished")

@@ -18,7 +18,7 @@ from recruiter.store.codec import encode, job_document
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from recruiter.store.roster_fields import Holding
-from tests.samples import NOW, a_job, done
+from tests.samples import a_job, done
 
 
 def a_held_job(id: JobId, **changes: Any) -> HeldJob:
@@ -86,16 +86,6 @@ def test_a_job_that_is_paused_before_it_was_accepted_wakes_the_settler(threads: 
 
     assert threads.woken_by(lambda: held.allow(lambda _: True)) == []
     assert threads.woken_by(lambda: held.allow(lambda _: False)) == ["settler"]
-
-
-def test_progress_wakes_its_writer(threads: Threads) -> None:
-    held, job = threads.held_jobs, a_held_job("a")
-    held.hear(Holding(["a"], 0, 1))
-    held.fetched(held.to_fetch(), [job])
-    held.take(1)
-
-    assert threads.woken_by(lambda: held.saw([(job, NOW)], NOW, 1.0)) == [], "it has not run for long"
-    assert threads.woken_by(lambda: held.add_progress(job, NOW, b"")) == ["progress_writer"]
 
 
 class FakeRunner:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +14,10 @@ import psutil
 import pytest
 
 from recruiter import Workable
-from recruiter.errors import InvalidArguments, InvalidName, JobTimedOut, TaskExists
+from recruiter.errors import InvalidArguments, JobTimedOut
 from recruiter.store.codec import Document
 from recruiter.workable import stored
 from recruiter.workables.factory import FactoryMethodCommand
-from recruiter.workables.outcomes import (
-    AlwaysFail,
-    ConsumeMemory,
-    FailsInConstructor,
-    LazyBones,
-)
 from recruiter.workables.shell import ShellCommand
 from tests.bench import Bench, ended
 from tests.conftest import eventually
@@ -134,30 +127,12 @@ class TestWhoMayRunCommands:
 
 @pytest.mark.usefixtures("enabled")
 class TestShellCommand:
-    def test_what_it_printed_is_the_result(self, bench: Runner) -> None:
-        job = bench.workable(sh("echo out; echo err >&2"))
-
-        assert job["result"] == {"code": 0, "stdout": "out\n", "stderr": "err\n"}
-
-    def test_a_folder_variables_and_input(self, bench: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("INHERITED", "yes")
-
-        job = bench.workable(sh("pwd; echo $INHERITED $ADDED; cat", cwd=tmp_path, env={"ADDED": "too"}, input="ö!"))
-
-        assert job["result"]["stdout"] == f"{tmp_path}\nyes too\nö!"
-
     def test_more_input_and_output_than_the_pipes_hold(self, bench: Runner) -> None:
         text = "".join(f"{number}\n" for number in range(200_000))
 
         result = bench.workable(ShellCommand(["cat"], input=text))["result"]
 
         assert result["stdout"].endswith("199998\n199999\n")
-
-    def test_a_failure_has_its_code_and_the_last_lines_of_stderr(self, bench: Runner) -> None:
-        name, message = failure(bench.workable(sh("seq 1 100 >&2; exit 3")))
-
-        assert name == COMMAND_FAILED
-        assert message == "sh ended with code 3; its last output on stderr:\n" + "\n".join(map(str, range(91, 101)))
 
     def test_a_password_is_not_told(self, bench: Runner) -> None:
         message = failure(bench.workable(sh("echo cannot reach mongodb://ada:secret@host/ >&2; exit 1")))[1]
@@ -218,10 +193,6 @@ class TestShellCommand:
 
 
 class TestCommandLines:
-    @pytest.mark.usefixtures("enabled")
-    def test_the_seed_example(self, bench: Runner) -> None:
-        assert not bench.workable(ShellCommand.from_command_line("false"))["done"]
-
     @pytest.mark.parametrize("line", ["ls | wc -l", "make && make install", "date > file", "sleep 5 &", "a ; b"])
     def test_what_only_a_shell_understands_is_refused(self, line: str) -> None:
         with pytest.raises(InvalidArguments, match="shell"):
@@ -277,20 +248,7 @@ class Mailer:
         return "secret"
 
 
-@FactoryMethodCommand.factory("post")
-def mailer(*args: Any, **kwargs: Any) -> Mailer:
-    return Mailer(*args, **kwargs)
-
-
 class TestFactoryMethodCommand:
-    def test_a_chain(self, bench: Runner) -> None:
-        at = datetime(2030, 1, 1, tzinfo=UTC)
-        command = FactoryMethodCommand.from_("post", "mail.example", port=587).to("a@b.c", "d@e.f").send("hi", at=at)
-
-        job = bench.workable(command)
-
-        assert job["result"] == {"to": ["a@b.c", "d@e.f"], "text": "hi", "at": at, "host": "mail.example:587"}
-
     def test_what_is_stored(self) -> None:
         command = FactoryMethodCommand.from_("post").to("a@b.c").send("hello", at=None)
 
@@ -302,11 +260,6 @@ class TestFactoryMethodCommand:
             ],
         }
         assert repr(command) == "FactoryMethodCommand.from_('post').to(…).send(…)"
-
-    def test_methods_whose_names_are_taken_are_given_by_name(self, bench: Runner) -> None:
-        job = bench.workable(FactoryMethodCommand.from_("post").call("execute", "all"))
-
-        assert job["result"] == "executed all"
 
     def test_a_factory_that_is_not_registered_here(self, bench: Runner) -> None:
         name, message = failure(bench.workable(FactoryMethodCommand.from_("nobody").send("hi")))
@@ -347,56 +300,3 @@ class TestFactoryMethodCommand:
     @pytest.mark.parametrize("method", ["register", "factory", "from_", "call", "import_", "export"])
     def test_its_own_methods_are_no_jobs(self, bench: Runner, method: str) -> None:
         assert not bench.document("FactoryMethodCommand", {"factory": "post"}, method=method)["done"]
-
-    def test_one_name_is_one_factory(self) -> None:
-        FactoryMethodCommand.register("post", mailer)
-        with pytest.raises(TaskExists, match="'post' exists already"):
-            FactoryMethodCommand.register("post", Mailer)
-        with pytest.raises(InvalidName):
-            FactoryMethodCommand.register("my mailer", Mailer)
-
-
-class TestLazyBones:
-    def test_sleeps(self, bench: Runner) -> None:
-        started = time.monotonic()
-        assert bench.workable(LazyBones.wait_for("0.2s"))["done"]
-        assert time.monotonic() - started >= 0.2
-
-    def test_wakes_when_its_time_is_over(self, bench: Runner) -> None:
-        started = time.monotonic()
-        job = bench.workable(LazyBones(60), timeout=0.1)
-
-        assert failure(job)[0] == TIMED_OUT
-        assert time.monotonic() - started < 10
-
-
-class TestTheOthers:
-    def test_always_fail(self, bench: Runner) -> None:
-        assert failure(bench.workable(AlwaysFail())) == ("RuntimeError", "this job always fails")
-        assert failure(bench.workable(AlwaysFail("no luck"))) == ("RuntimeError", "no luck")
-
-    def test_fails_in_constructor(self, bench: Runner) -> None:
-        with pytest.raises(RuntimeError, match="no luck"):
-            FailsInConstructor("no luck")
-
-        job = bench.workable(FailsInConstructor("no luck", fails=False))
-
-        assert failure(job) == ("RuntimeError", "no luck")
-        assert "in __init__" in job["last_execution"]["trace"]
-
-    def test_consume_memory_gives_it_back_unless_told_to_hold(self, bench: Runner) -> None:
-        before = memory()
-        assert bench.workable(ConsumeMemory(100))["done"]
-        assert memory() - before < 50
-
-    def test_nobody_knows_them_without_importing_them(self) -> None:
-        """Given an application that imports Recruiter only, then a stored job cannot run any of these."""
-        code = "import recruiter, recruiter.cli.main, recruiter.workables, recruiter.workable as w; print(w.WORKABLES)"
-
-        known = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-
-        assert known == "{}\n"
-
-
-def memory() -> int:
-    return int(psutil.Process().memory_info().rss / 1024 / 1024)
