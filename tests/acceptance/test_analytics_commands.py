@@ -13,17 +13,12 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
-from io import StringIO
 
 import pytest
-from rich.console import Console
 
 from recruiter import Recruiter
-from recruiter.cli.top import Screen
 from recruiter.store.database import Store
-from recruiter.views.analytics import overview
 from tests.acceptance.test_command_line import run
-from tests.cli_here import here
 from tests.conftest import Starter, eventually
 
 
@@ -59,16 +54,6 @@ def test_sums_and_groups(recruiter: Recruiter, target: str) -> None:
     del recruiter
 
 
-@pytest.mark.parametrize(("within", "step", "steps"), [("3m", "minute", {4}), ("4h", "hour", {5})])
-def test_step_by_step(recruiter: Recruiter, target: str, within: str, step: str, steps: set[int]) -> None:
-    code, said = run("analytics", "--by", "time", "--within", within, RECRUITER_TARGET=target)
-
-    assert code == 0
-    assert f"by {step}" in said
-    assert len([name for name in rows(said) if re.fullmatch(r"\d\d:\d\d", name)]) in steps
-    del recruiter
-
-
 @pytest.mark.parametrize("command", [["analytics"], ["top", "--once"]])
 def test_what_was_counted_before_says_so(recruiter: Recruiter, target: str, command: list[str]) -> None:
     now, queues = recruiter.clock.now(), recruiter.store.queues
@@ -83,17 +68,6 @@ def test_what_was_counted_before_says_so(recruiter: Recruiter, target: str, comm
         assert "counted" not in run("analytics", "--at", "2h", RECRUITER_TARGET=target)[1]
 
 
-def test_tags(recruiter: Recruiter, target: str) -> None:
-    recruiter.job("unheard_of").tagged_as("red").in_background().execute()
-
-    code, said = run("analytics", "--by", "tag", RECRUITER_TARGET=target)
-
-    assert code == 0
-    assert rows(said)["red"] == ["1", "0", "0", "0", "0", "0"]
-    told = json.loads(run("analytics", "--by", "tag", "--output", "json", RECRUITER_TARGET=target)[1])
-    assert told["tags"] == {"red": {"waiting": 1}}
-
-
 def test_for_scripts(recruiter: Recruiter, target: str) -> None:
     code, said = run("analytics", "--output", "json", RECRUITER_TARGET=target)
 
@@ -104,17 +78,6 @@ def test_for_scripts(recruiter: Recruiter, target: str) -> None:
     assert set(told["throughput"]) == {"value", "value_per_second"}
     assert {"average", "median", "p95", "p99"} < set(told["latency"])
     assert told["queues"] == [{"group": "lost", "task": "unheard_of", **told["jobs"]}]
-    del recruiter
-
-
-@pytest.mark.parametrize("width", ["60", "80", "160"])
-def test_no_line_is_wider_than_the_terminal(recruiter: Recruiter, target: str, width: str) -> None:
-    for command in (["analytics"], ["analytics", "--by", "task"], ["top", "--once"]):
-        code, said = run(*command, RECRUITER_TARGET=target, COLUMNS=width)
-
-        assert code == 0
-        tables = said.partition("\n\n")[2]
-        assert [line for line in tables.splitlines() if len(line) > int(width)] == []
     del recruiter
 
 
@@ -134,13 +97,6 @@ def test_bad_input(target: str, arguments: list[str], word: str) -> None:
     assert "Traceback" not in said
 
 
-def test_a_group_that_nobody_knows_is_said_to_be_unknown(recruiter: Recruiter, target: str) -> None:
-    del recruiter
-    code, said = here(target, "analytics", "--group", "mial")
-
-    assert (code, "there is no group 'mial'; did you mean mail?" in said) == (2, True), said
-
-
 def test_top_shows_the_fleet(recruiter: Recruiter, target: str, fleet: Starter) -> None:
     """Given a fleet and jobs, when looked at once, then leader, workers and queues are there."""
     del recruiter
@@ -153,30 +109,6 @@ def test_top_shows_the_fleet(recruiter: Recruiter, target: str, fleet: Starter) 
     assert rows(said)["lost/unheard_of"][:2] == ["1", "0"]
     assert rows(said)["mail/send_counted"][4] == "1"  # failed
     assert re.search(r"^\S+:\d+:\w+ .* works$", said, re.MULTILINE)
-
-
-def test_top_shows_what_failed_jobs_failed_with(recruiter: Recruiter, target: str) -> None:
-    (failed,) = recruiter.jobs.list(state="failed").jobs
-    assert failed.last_execution is not None
-    error = f"{failed.last_execution.exception}: {failed.last_execution.message}"
-
-    said = here(target, "top", "--once", COLUMNS="160")[1]
-
-    assert "NO RECRUITER LEADS" in said
-    assert re.search(r"minutes, at most \d+ a minute", said), said  # counted, not scaled up
-    (line,) = (line for line in said.splitlines() if line.startswith(str(failed.id)))
-    assert line.rstrip().endswith(f"{failed.task}  {error}")
-
-
-@pytest.mark.parametrize("height", [24, 30, 50])
-def test_the_failures_leave_room_for_the_rest(recruiter: Recruiter, height: int) -> None:
-    """Given more failures than lines, when drawn on a terminal, then no line is below its end."""
-    (failed,) = recruiter.jobs.list(state="failed", minimal=True).jobs
-    seen = overview(recruiter.store, jobs=100, within=timedelta(minutes=30))
-    screen = Screen(seen, recruiter.analytics(), {}, [failed] * 100, None, plain=True, height=height)
-    page = Console(width=120, height=height, file=StringIO())
-
-    assert len(page.render_lines(screen)) <= height
 
 
 def test_top_goes_on_until_q(recruiter: Recruiter, target: str) -> None:

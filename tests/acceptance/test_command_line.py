@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -11,13 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from pymongo import MongoClient
 
-from recruiter.embedded import find_mongod
-from recruiter.store.database import Store
-from tests.applications import jobs
 from tests.cli_here import here
-from tests.conftest import Starter, eventually
+from tests.conftest import Starter
 from tests.warm import warm
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -81,18 +76,6 @@ def test_a_file_without_a_recruiter_is_no_application(command: list[str], tmp_pa
     assert "Traceback" not in said
 
 
-def test_a_file_with_only_workables_is_an_application(start: Starter, tmp_path: Path) -> None:
-    application = tmp_path / "letters.py"
-    application.write_text(
-        "from recruiter import Workable\nclass Letter(Workable):\n    def execute(self) -> None: ...\n"
-    )
-
-    worker = start("start", "worker", "--bootstrap", str(application))
-
-    worker.says("joined the roster")
-    assert "ready-made" not in worker.log
-
-
 def test_a_worker_without_an_application_says_that_it_knows_little(start: Starter) -> None:
     worker = start("start", "worker")
 
@@ -142,74 +125,6 @@ def test_a_bad_option_is_named_before_anything_is_asked(arguments: list[str], op
     assert code == 2, said
     assert option in said
     assert "unexpected" not in said
-
-
-def test_a_standalone_server_is_refused_with_the_two_lines_that_help(tmp_path: Path) -> None:
-    port = "28931"
-    with (tmp_path / "log").open("wb") as log:
-        server = subprocess.Popen(
-            [find_mongod(), "--dbpath", tmp_path, "--port", port, "--bind_ip", "127.0.0.1", "--nounixsocket"],
-            stdout=log,
-        )
-    try:
-        with MongoClient[dict[str, object]]("127.0.0.1", int(port), directConnection=True) as client:
-            client.admin.command("ping")
-        for command in (["start", "worker"], ["start", "recruiter"], ["start", "cleaner"], ["doctor"]):
-            code, said = run(*command, "--target", f"127.0.0.1:{port}")
-            assert code == 4
-            assert "--replSet rs0" in said
-            assert "rs.initiate()" in said
-    finally:
-        server.kill()
-        server.wait()
-
-
-def test_options_come_from_the_environment_and_the_file_too(start: Starter, store: Store, tmp_path: Path) -> None:
-    config = tmp_path / "settings.toml"
-    config.write_text('processes = 3\nwork_on = ["mail", "html"]\n')
-    settings = {"RECRUITER_CONFIG": str(config), "RECRUITER_PROCESSES": "2", "RECRUITER_LOG_FORMAT": "json"}
-
-    worker = start("start", "worker", "--bootstrap", jobs.__file__, **settings)
-    worker.says('"event": "worker.joined"')
-
-    (entry,) = store.roster.entries()
-    assert entry.registration.slots == 2
-    assert entry.registration.groups == frozenset({"mail", "html"})
-
-
-def test_doctor_says_what_is_wrong_and_what_to_do(start: Starter, store: Store, target: str) -> None:
-    # given nothing but a job of a task nobody knows, and a document that is no job
-    store.scheduled.collection.insert_many([{"task": "unheard_of", "args": {}}, {"_id": "junk", "task": 7}])
-    code, said = run("doctor", "--target", target)
-    assert code == 1
-    assert "recruiter start recruiter" in said
-    assert "recruiter start worker" in said
-
-    # when processes run
-    start("start", "all", "--bootstrap", jobs.__file__, cold=True).says("joined the roster")
-    eventually(lambda: store.archived.get("junk"))
-    code, said = run("doctor", "--target", target)
-
-    # then what remains is named with its reason
-    assert code == 1
-    assert "unheard_of" in said
-    assert "no worker knows the task" in said
-    assert "'junk'" in said
-    assert "task must be one text, not int" in said
-    assert ", term 1;" in said
-
-
-def test_doctor_for_scripts_and_notes_do_not_fail(fleet: Starter, store: Store, target: str) -> None:
-    # given a fleet that is well, on a MongoDB of one node
-    fleet(jobs.__file__)
-    eventually(lambda: store.leases.read() is not None and len(store.processes.entries()) == 2)
-
-    code, said = run("doctor", "--target", target, "--output", "json")
-
-    findings = json.loads(said)
-    assert {finding["level"] for finding in findings} == {"ok", "note"}, said
-    assert code == 0
-    assert {tuple(finding) for finding in findings} == {("level", "about", "code", "text", "todo")}
 
 
 def test_dev_runs_everything_on_a_private_mongodb(start: Starter, tmp_path: Path) -> None:

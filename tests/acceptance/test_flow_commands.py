@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from recruiter import FlowHandle, Recruiter
-from recruiter.domain.state import Why
 from recruiter.store.database import Store
 from tests.cli_here import here
 from tests.flows import Stage
@@ -133,16 +132,6 @@ def test_pause_resume_cancel_retry(stage: Stage, handle: FlowHandle, command: Co
     assert command("retry", id) == (0, "8 steps are recovered\n")
 
 
-def test_retry_leaves_lost_steps_unless_told(stage: Stage, handle: FlowHandle, command: Command) -> None:
-    (first,) = stage.ready()
-    stage.run(first, fails=[first], why=Why.LOST)
-    stage.settle_down()
-
-    told = "Lost steps may have done their work and stay as they are: 1. Recover them with --lost\n"
-    assert command("retry", str(handle.id)) == (0, f"0 steps are recovered\n{told}")
-    assert command("retry", str(handle.id), "--lost") == (0, "1 step is recovered\n")
-
-
 def test_a_step_says_which_flow_it_is_of(stage: Stage, handle: FlowHandle, target: str) -> None:
     """Given a step that failed, one that was given up and one that is blocked."""
     (first,) = stage.ready()
@@ -166,21 +155,3 @@ def test_a_step_says_which_flow_it_is_of(stage: Stage, handle: FlowHandle, targe
         assert code == 0
         assert " ".join(told.split()) in " ".join(said.split())
         assert json.loads(here(target, "job", "show", str(job), "--output", "json")[1])["flow"] == str(handle.id)
-
-
-def test_a_limit_that_makes_no_sense(stage: Stage, command: Command) -> None:
-    del stage
-    code, said = command("list", "--limit", "-1")
-
-    assert code == 2
-    assert 'Invalid value "-1" for --limit.' in said
-
-
-def test_an_unknown_flow(stage: Stage, command: Command) -> None:
-    del stage
-
-    for verb in ("show", "pause", "resume", "retry"):
-        code, said = command(verb, "6afbf38fd1b5b741bf1a5de1")
-        assert code == 1
-        assert "there is no flow 6afbf38fd1b5b741bf1a5de1" in said
-    assert "is not the id of a flow" in command("show", "thumbnails")[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import pickle
@@ -24,39 +23,6 @@ from tests.cli_here import here
 
 ROME = "Europe/Rome"
 THEN = datetime(2038, 1, 19, tzinfo=UTC)
-
-# Written by APScheduler 3.11: `pickle.dumps(job.__getstate__(), 5)`.
-CRON = (
-    "fCZIQ1ONa40001elqie`c4cyNX>V?nO96}mX=Id)1Y>e<Zj_7!W_503l#CH`Xm4;jWMOG+d0%p6aBp&Sl#B;-a%pF0Wpb2^8DVg9"
-    "V`yb$b!=sFE_8BfXJ=({b1q|YZ*G)~3qx{mZd7t<XJ=({l#`Sxfs}oeC};so0*nZBX>DbCZ*FCjj0j?NX>4?9ZgZ532WMq;VRUqI"
-    "l#`T<2zqaBWod3^Z<LG(T5oP;Np5Cul#`T<314+?aA{*}Y-N;&lv0$83q^HuZ*XNVQg3Z#luH4Ilv0$83UhQ}a&%v0VRU7bPK*d;"
-    "Ze(9%VRU7bPK*X-X=Q9=bCg|_D2yOsaC2j5Wn^`1WpXZba%pF0WpZ;aV{&h9E@o+EY-Dqkj0r+vb7e+pWo%@Wlawielzo&aj0A3B"
-    "ZDo{<1bJm)a+Hh;X>(s>WoBV@Y;=@}j0<IWaB^jHb7^mGbCg|_j3r@kb7N>_WOZz1axQdoX=i6;a&s<Ya&K-fWq5FMWpi_BZ*Fsx"
-    "j156-Y(;o*a%FRKX>V?nlawielzo(p1aov{aFkASVqtY+XdR3SO>b^=XhvyeY-E&^lqrFfeUvC@B8&xXZ*FvGlxQS~XeC{gXelXy"
-    "lzo(FEKYM`VRd3?9gGh|VR=txO>b^=XhvyeY-E&^lqrFfeUvC@B8&rMVR@8jB#3AwU6g1kDS?!IlxQqYb7En2VrU(V30GxhYes2h"
-    "Y-E&^lqrFfeUvC@B8&ugWo2uWXe5YeC0&$gDJg-JeUxY{PIF>mbz*28j1EL$c~53nWo2tdX=Q9=l#`Sxfs}oeC}<*#3uIw=UvFk#"
-    "cV%U3lxQT0XeC{gXeW#oS7l{uWMO$yVQyz-MR;&>Wpi_BZ*G*6lqrFfeUvC@EKZCCW@&PBbd*Z~j09|9b99tT1a)Fzbz*2ADS?!I"
-    "lqhH-j09+Jb#jzwB#CGxU6d$jCyWnLVQyz-MR;&>Wpi_BZ*G*6lqrFfeUvC@EKX=oO9p6AO9pjfXjUnKlzo&aXe>(tXirNLXi!TO"
-    "bz)_8VrU;Jfs}oeC}<*#25o6>b#!HvXe5YeC0&$gRw;p$eUvC@EKX=oO8{t4O8|9ZVRd3?A1Q&9eUvC@B8&!eWn*t{WRz$mh-f8U"
-    "lxS8dfs}oeC}=EBXirN3Xi!T4bz)(4Vr7g5YH4(IWpb2Gbz+PNWq4&{b#!lXl#B;tWoBV@Y;=^21YvS#bCfBJ25Wa=a%XdteUxY-"
-    "XakHAZE166X>w&>XL4a<WnXk@ZDo{80gMP^Z((d@b7N(ch>Q(wVR&C@ZgX^DZewM0luH4O4Q^$4bYF6HZeMh1ZDo{<2xMV&Wprt6"
-    "Wt5BvWMOn=bZKp6l#`T03J3N96951J0001#XmN}PbZKp6dT(xJl#`Tbaf}IcX>Da>Wo&d|l#`T8080Q%0Ed)Pl!cU1l!la2lyxo"
-)
-INTERVAL = (
-    "fCZJN0RR910001elqie`c4cyNX>V?nO96}mX=Id)2x)F~WpZ|5Y?O=yW_503l#CH`Xm4;jWMOG+d0%p6aBp&Sl#B;-a%pF0Wpb2^"
-    "9bs^DV`yb$b!=sFE_8BfXJ=({b1rFabY*gOVQiF)4@quxWpZ|5Y*cb-XJ=({l#`Sxfs}oeC};so0*nZBX>DbCZ*FCjj0j|5bY*mD"
-    "ZDo{<2y|&}WqNOJWt5YYXbp@BbZKp6WMyo0VU&}UO8`p%O8|$IQj~?1Qk0Aeb97;HbYEm)bY+xi4U7n6VRU75X>DbclaxaW2kHwE"
-    "1~3o=3^9~w6^4{jl#B>vZe(9%VRU7bPG|#Y5la9~ECEXZhm=y3j0S3HbaZ8MlumVGj0k0TWn*=8Z*r832V`YtVRdYDl#B#na%Xdt"
-    "DU1edcVTj8bCi9Qj0A3BZDo{b1B?=FX>(?2a%Ep<a$#d-Uvz10Wt2++j0j_IVQgh{V`Y?xj16sJcwcF5b97;DV`X!cO96}xZe@6M"
-    "UvhPBUvz10Wt3<bLkb7>0TTcK00000lxP)(lv0#+E&"
-)
-DATE = (
-    "fCZIp0RR910001elqie`c4cyNX>V?nO96}mX=Id)1Y}`!Wt5BrW_503l#CH`Xm4;jWMOG+d0%p6aBp&Sl#B;-a%pF0Wpb2^8DVg9"
-    "V`yb$b!=sFE_8BfXJ=({b1r0IbY+x`3q)abWmIx$XJ=({l#`Sxfs}oeC};so0gMQ8b#7l|VRU7bj0j|5bY*mDZDo{<2xMV&Wprt6"
-    "Wt5YYLkb7>0TTcK00000lxPi%2y|&}WqNOJWt5YYXbp@BbZKp6WMyo0VU&}UO8`p%O8|$IQj~?1Qj~_2Qj~RKj0k0TWn*=8Z*r83"
-    "2V`YtVRdYDl#B#na%XdtDU1edcVTj8bCi9Qi~(VkO969?1a4t%Wt3<Gj1p~Wb7pCBWnX7<VPj=qbZKp6luH4O2xD(yY-Mv}Wt51F"
-    "4Q*j~UukZ0bYX5|Wpk8E0gMf9Wq5R7a&>NBbZKp6lxPn_3J3N96951J0001#Xc&f+Qj~Qr"
-)
 
 
 @pytest.fixture
@@ -197,20 +163,6 @@ def test_recruiter_for_php(origin: Any, target: str, recruiter: Recruiter) -> No
     assert told["recruiter-php:broken"].startswith("it cannot be read")
 
 
-def test_apscheduler(origin: Any, target: str, recruiter: Recruiter) -> None:
-    pickles = {"cron": CRON, "interval": INTERVAL, "date": DATE}
-    origin.jobs.insert_many([{"_id": id, "job_state": base64.b85decode(text)} for id, text in pickles.items()])
-
-    report = imported(target, "apscheduler", "--rename", "shop:daily_report=report")
-
-    assert report["counts"] == {"job": 1, "scheduler": 2}
-    (job,) = recruiter.store.scheduled.waiting()
-    assert (job.id, job.task, job.args, job.scheduled_at) == ("apscheduler:date", "report", {"a": 1}, THEN)
-    policies = {each.urn: each.schedule for each in recruiter.schedulers()}
-    assert policies["cron"] == recruiter.schedules.dump(Cron("0 6,18-20/2 * * mon-fri", tz=ROME))
-    assert policies["interval"]["parameters"]["interval"] == 300
-
-
 def test_with_the_application_imported_jobs_get_the_defaults_of_their_tasks(
     origin: Any, target: str, recruiter: Recruiter, tmp_path: Path
 ) -> None:
@@ -252,15 +204,6 @@ def test_a_pickle_can_do_nothing(tmp_path: Path) -> None:
 
     assert isinstance(moved, NotMoved)
     assert not (tmp_path / "evil").exists()
-
-
-def test_jobs_are_imported_from_other_collections_of_the_same_database(target: str, store: Store) -> None:
-    store.database["agendaJobs"].insert_one({"name": "report", "data": {"a": 1}, "nextRunAt": datetime.now(UTC)})
-
-    code, said = here(target, "import", "agenda", target)
-
-    assert (code, "1 job and 0 schedulers imported" in said) == (0, True), said
-    assert [job.task for job in store.scheduled.waiting()] == ["report"]
 
 
 def test_wrong_calls_are_told(target: str) -> None:

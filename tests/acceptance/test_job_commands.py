@@ -13,12 +13,11 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
 from bson import ObjectId
 
-from recruiter import JobHandle, JobId, Recruiter, RetryManyTimes, current_job
+from recruiter import JobHandle, Recruiter, RetryManyTimes, current_job
 from recruiter.application import load_application
 from recruiter.embedded import EmbeddedServer
 from recruiter.store.connection import Target
@@ -163,24 +162,6 @@ class TestList:
         assert [*rows(first), *rows(second)] == everything
         assert len(everything) == 5
 
-    def test_json_is_short_or_full(self, seen: World, ask: Command) -> None:
-        short = json.loads(ask("list", "--task", "send_listed", "--output", "json")[1])
-        full = json.loads(ask("list", "--task", "send_listed", "--output", "json", "--full")[1])
-
-        assert [row["id"] for row in short] == [row["id"] for row in full] == [str(seen.failed), str(seen.sent)]
-        assert (short[0]["error"], short[0]["ended_at"][-1]) == ("ValueError", "Z")
-        assert "args" not in short[0]
-        assert full[1]["args"] == {"to": "a@b.c", "customer": {"id": 42}}
-        assert full[0]["executions"][0]["trace"].startswith("Traceback")
-        assert full[0]["log"][0]["text"] == "connecting for nobody, customer None"
-
-    def test_none(self, target: str) -> None:
-        assert here(target, "job", "list") == (0, "There are no jobs.\n")
-        assert here(target, "job", "list", "--since", "1h") == (0, "There are no jobs (since 1h ago).\n")
-        assert here(target, "job", "list", "--output", "json") == (0, "[]\n")
-        assert here(target, "job", "list", "--output", "jsonl") == (0, "")
-        assert here(target, "job", "count") == (0, "0\n")
-
     def test_whoever_reads_only_the_beginning_sees_no_error(self, world: World, target: str) -> None:
         insert(world.store, *(a_job() for _ in range(2_000)))
         listing = [sys.executable, "-m", "recruiter.cli.main", "job", "list", "--limit", "0", "--output", "jsonl"]
@@ -192,12 +173,6 @@ class TestList:
             process.stdout.readline()
             process.stdout.close()
             assert process.stderr.read() == b""
-
-
-def test_count(ask: Command) -> None:
-    assert ask("count") == (0, "5\n")
-    assert ask("count", "--state", "waiting", "--exact") == (0, "2\n")
-    assert json.loads(ask("count", "--task", "send_listed", "--output", "json")[1]) == {"number": 2, "exact": True}
 
 
 class TestShow:
@@ -232,28 +207,6 @@ class TestShow:
         assert re.search(r"\n  state +succeeded +\d{4}-.*  created\n", said)
         assert re.search(r"\nresult\n  \"sent\"\n", said)
 
-    @pytest.mark.parametrize(
-        ("which", "words"),
-        [
-            ("running", [r"running for 1m \d+s on worker host1:7:ab12", r"held by +host1:7:ab12", "attempt 1 started"]),
-            ("queued", ["there is no leader", r"state +waiting"]),
-            ("postponed", [r"postponed until .* in 1h 59m", "due"]),
-        ],
-    )
-    def test_why_it_waits(self, seen: World, ask: Command, which: str, words: list[str]) -> None:
-        code, said = ask("show", str(getattr(seen, which)))
-
-        assert code == 0
-        assert [word for word in words if not re.search(word, said)] == []
-
-    def test_as_json(self, seen: World, ask: Command) -> None:
-        one = json.loads(ask("show", str(seen.running), "--output", "json")[1])
-        line = ask("show", str(seen.running), "--output", "jsonl")[1]
-
-        assert (one["state"], one["locked_by"], one["now"][:11]) == ("running", "host1:7:ab12", "running for")
-        assert one["locked_at"] == json.loads(line)["locked_at"]
-        assert line.count("\n") == 1
-
     def test_where_it_came_from_and_who_cancelled_it(self, world: World) -> None:
         anew = world.recruiter.recover(world.failed).id
         world.recruiter.cancel(anew, by="ada", reason="enough")
@@ -277,38 +230,8 @@ class TestShow:
         assert some.count("  line ") == 20
         assert everything.count("  line ") == 50
 
-    def test_nothing_that_a_job_says_is_obeyed_by_the_terminal(self, world: World) -> None:
-        log = [{"at": world.now, "text": "\x1b[2J\x1b]0;owned\x07"}]
-        world.store.archived.collection.update_one({"_id": world.sent}, {"$set": {"log": log}})
-
-        said = here(world.recruiter.address, "job", "show", str(world.sent))[1]
-
-        assert "\x1b" not in said
-        assert r"\x1b[2J" in said
-
-    def test_a_document_that_nobody_has_adopted(self, world: World) -> None:
-        world.store.scheduled.collection.insert_one({"_id": "by-hand", "task": "resize_listed", "args": {}})
-
-        code, said = here(world.recruiter.address, "job", "show", "by-hand")
-
-        assert code == 0
-        assert "no leader has adopted it yet" in said
-
 
 class TestIds:
-    @pytest.mark.parametrize(
-        "id",
-        [ObjectId("5f0000000000000000000001"), "5f0000000000000000000002", 4711, "4712", UUID(int=7), "-", "ünïcode"],
-        ids=repr,
-    )
-    def test_are_found_as_they_are_written(self, store: Store, target: str, id: JobId) -> None:
-        insert(store, a_job(id))
-
-        code, said = here(target, "job", "show", "--output", "json", "--", str(id))
-
-        assert code == 0
-        assert json.loads(said)["id"] == (id if isinstance(id, int) else str(id))
-
     def test_that_mean_two_jobs_are_not_guessed(self, store: Store, target: str) -> None:
         insert(store, a_job(4711), a_job("4711"))
 
@@ -365,19 +288,6 @@ class TestActing:
         assert world.store.scheduled.flags(10) == {}
         assert command("cancel", "--task", "resize_listed", "--yes") == (0, "2 jobs are being cancelled.\n")
         assert world.store.scheduled.flags(10).keys() == {world.queued, world.postponed}
-
-    def test_recovering_and_removing_many(self, world: World, command: Command) -> None:
-        assert command("recover", "--group", "mail", "--yes") == (0, "1 job is recovered.\n")
-        assert command("recover", "--group", "mail", "--yes")[1] == "There is no job to recover (group mail).\n"
-        assert command("remove", "--state", "failed", "--state", "succeeded", "--yes") == (0, "2 jobs are removed.\n")
-        assert world.recruiter.jobs.count(task="send_listed", state="waiting") == (1, True)
-
-    def test_everything_must_be_said(self, world: World, command: Command) -> None:
-        code, said = command("remove", "--yes")
-
-        assert (code, "give ids, or a filter such as --task, or --everything" in said) == (2, True)
-        assert command("remove", "--everything", "--yes") == (0, "2 jobs are removed.\n")
-        assert world.recruiter.jobs.count() == (3, True)
 
     @pytest.mark.parametrize(("answer", "left"), [("y", 0), ("n", 2), ("", 2)])
     def test_the_answer_counts(self, world: World, target: str, answer: str, left: int) -> None:
@@ -474,13 +384,6 @@ class TestSignal:
             self.run_all: Callable[[], object] = lambda: recruiter.run_all(pay_out)
             yield handle
 
-    def test_it_goes_on_with_the_data(self, job: JobHandle[str], command: Command) -> None:
-        code, said = command("signal", str(job.id), "approved", "--clear", "--data", '{"by": "ada"}')
-
-        assert (code, said) == (0, f"job {job.id} was sent the signal 'approved'\n")
-        self.run_all()
-        assert job.result(timeout=30) == "approved by {'by': 'ada'}"
-
     def test_data_is_sealed_by_the_codec_of_the_application(
         self, command: Command, target: str, store: Store, tmp_path: Path
     ) -> None:
@@ -531,13 +434,3 @@ class TestPutOff:
         _, shown = here(target, "job", "show", str(job.id))
         assert "waits for the signal 'approved'" in shown
         assert "9999" not in listed + shown
-
-    def test_one_whose_transaction_met_another_says_so(self, store: Store, target: str) -> None:
-        (id,) = insert(store, a_job())
-        put_off = {"snoozes": 3, "conflicts": 2, "snoozed": "its transaction met another one"}
-        store.scheduled.collection.update_one({"_id": id}, {"$set": put_off})
-
-        _, shown = here(target, "job", "show", str(id))
-
-        assert "1 times it asked to be run later" in shown
-        assert "2 times its transaction met another one for too long" in shown

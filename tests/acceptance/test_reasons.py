@@ -52,13 +52,6 @@ def test_the_list_says_why_a_job_waits_and_what_it_failed_with(recruiter: Recrui
     assert "paused" not in told["fine"]
 
 
-def test_without_a_leader_that_is_why(recruiter: Recruiter, store: Store, target: str) -> None:
-    del recruiter
-    store.leases.collection.delete_many({})
-
-    assert "there is no leader" in lines(here(target, "job", "list")[1])["fine"]
-
-
 def test_the_live_screen_says_it_where_there_is_room(recruiter: Recruiter, target: str) -> None:
     del recruiter
 

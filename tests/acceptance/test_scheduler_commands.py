@@ -52,18 +52,6 @@ def test_list(recruiter: Recruiter, command: Command) -> None:
     assert (rows[1]["overlap"], rows[1]["next"][-1]) == ("unique", "Z")
 
 
-def test_an_interval_has_its_unit(recruiter: Recruiter, command: Command) -> None:
-    recruiter.job("tick").repeat_with_policy(Every("90 minutes")).with_urn("now-and-then").create()
-
-    assert "Every(1h 30m)" in command("list")[1]
-
-
-def test_none(target: str, command: Command) -> None:
-    del target
-    assert command("list") == (0, "There are no schedulers.\n")
-    assert command("list", "--output", "json") == (0, "[]\n")
-
-
 def test_next(recruiter: Recruiter, command: Command) -> None:
     code, said = command("next", "often", "--count", "3", "--output", "json")
 
@@ -98,23 +86,6 @@ def test_the_next_runs_in_local_time_with_its_zone(
     header, line = said.splitlines()
     assert header.split() == ["run", "UTC"]
     assert re.fullmatch(shown, line.strip())
-
-
-def test_pause_and_resume(recruiter: Recruiter, command: Command) -> None:
-    code, said = command("pause", "often", "--reason", "holidays", "--by", "ada")
-    assert (code, "recruiter scheduler resume often" in said) == (0, True)
-    paused = recruiter.scheduler("often").find().paused
-    assert paused is not None
-    assert (paused.by, paused.reason) == ("ada", "holidays")
-
-    code, said = command("resume", "often")
-    assert (code, "it runs next at" in said) == (0, True)
-    assert recruiter.scheduler("often").find().paused is None
-
-
-def test_run(recruiter: Recruiter, command: Command) -> None:
-    assert command("run", "often")[0] == 0
-    assert [job.urn for job in recruiter.scheduler("often").waiting()] == ["often"]
 
 
 def test_remove_asks_first(recruiter: Recruiter, command: Command) -> None:
@@ -169,10 +140,6 @@ class TestRemoveWithoutAUrn:
         assert code == 1
         assert "name one of: often, report:daily" in said
         assert len(recruiter.schedulers()) == 2
-
-    def test_there_are_none(self, store: Store, command: Command) -> None:
-        del store
-        assert command("remove") == (0, "There are no schedulers.\n")
 
 
 @pytest.mark.parametrize("name", ["next", "pause", "resume", "run", "remove"])

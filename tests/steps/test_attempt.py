@@ -361,26 +361,6 @@ class TestFinalizersOfATask:
             "finalize 1",
         ]
 
-    @pytest.mark.parametrize(
-        "error", [ValueError("oh"), SystemExit(3), KeyboardInterrupt(), RetryLater(1), JobTimedOut("x")], ids=repr
-    )
-    def test_what_one_raises_changes_nothing_for_the_job_or_the_others(
-        self, bench: Bench, colour: str, error: BaseException
-    ) -> None:
-        task = bench.recruiter.task(name="finalized")(lambda: "well")
-        log: list[Any] = []
-        task.after_success(as_finalizer(colour, lambda _: raising(error)()))
-        task.after_success(as_finalizer(colour, log.append))
-        task.finalize(as_finalizer(colour, log.append))
-
-        job = ended(bench.of_job(a_job(task=task.name, args={})))
-
-        assert (job["done"], job["result"], job["attempts"]) == (True, "well", 1)
-        assert log == ["well", None]
-        (note,) = job["last_execution"]["notes"]
-        assert note.startswith("after_success raised ")
-        assert type(error).__name__ in note
-
 
 class TestFinalizersOfAWorkable:
     @COLOURS
@@ -410,20 +390,6 @@ class TestFinalizersOfAWorkable:
         bench.of_job(a_job(task="Diary", args=args, method=method, retry_policy=policy))
 
         assert named(diary) == parts
-
-    @COLOURS
-    def test_their_exceptions_are_kept_as_notes_on_the_last_execution(
-        self, bench: Bench, diary: list[tuple[str, Any]], colour: str
-    ) -> None:
-        Diary.break_in.update({part: OSError(f"in {part}") for part in PARTS})
-
-        job = ended(bench.of_job(a_job(task="Diary", args={"colour": colour, "fail": True})))
-
-        parts = ["after_failure", "after_last_failure", "finalize"]
-        assert [what for what, _ in diary] == parts
-        execution = job["last_execution"]
-        assert (job["why"], execution["class"]) == ("not-scheduled-by-retry-policy", "ValueError")
-        assert execution["notes"] == [f"{part} raised OSError: in {part}" for part in parts]
 
 
 # -- events ----------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 
@@ -31,10 +30,6 @@ class TestFailure:
         job = bench.archived(failing, retry_policy=bench.policy(RetryManyTimes(3, 1)), at_most_once=True)
 
         assert job["why"] == "not-scheduled-by-retry-policy"
-
-    @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), MemoryError()], ids=repr)
-    def test_what_would_end_a_process_ends_only_the_job(self, bench: Bench, error: BaseException) -> None:
-        assert bench.archived(raising(error))["last_execution"]["class"] == type(error).__name__
 
     @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), ValueError()], ids=repr)
     def test_an_async_one_too_and_the_next_still_runs(self, bench: Bench, error: BaseException) -> None:
@@ -80,25 +75,6 @@ class TestFailure:
 
         assert (job["_id"], job["done"]) == ("x", False)
         assert job["why"] == "malformed" or job["last_execution"]["class"] in ("KeyError", "ZeroDivisionError")
-
-    @pytest.mark.parametrize(
-        ("task", "args", "method"),
-        [
-            ("Counting", {"begin": 4}, "execute"),
-            ("Counting", {}, "execute"),
-            ("Counting", [4], "execute"),
-            ("Counting", {"start": 4}, "__init__"),
-            ("Counting", {"start": 4}, "import_"),
-            ("Counting", {"start": 4}, "secret"),
-            ("Counting", {"start": 4}, "constant"),
-            ("Exploding", {}, "execute"),
-        ],
-    )
-    def test_a_workable_that_cannot_be_built_or_called(self, bench: Bench, task: str, args: Any, method: str) -> None:
-        job = ended(bench.of_job(a_job(task=task, args=args, method=method)))
-
-        assert not job["done"]
-        assert job["last_execution"]["class"] in ("recruiter.errors.InvalidArguments", "ZeroDivisionError")
 
     def test_a_result_that_cannot_be_stored_is_named(self, bench: Bench) -> None:
         job = bench.archived(lambda: {"a": [object()]})
