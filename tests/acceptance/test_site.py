@@ -97,6 +97,8 @@ def test_every_command_is_there_with_its_options(site: Path) -> None:
         assert found, path
         told = words(after.partition("<section")[0])
         assert " ".join(words(command.help).replace("`", "").split()[:5]) in told
+        for shared in re.findall(r'href="#([\w-]+)"', after.partition("<section")[0]):
+            told += words(page.partition(f'<section id="{shared}">')[2].partition("<section")[0])
         options = command.assemble_argument_collection() if command.default_command else ()
         for option in (option.name for option in options if option.name != "*"):
             assert option in told or option.upper() in told, (path, option)
