@@ -66,6 +66,12 @@ def test_what_the_page_names_is_there() -> None:
     assert [place for place in named if not list(DEPLOY.parents[1].glob(place))] == []
 
 
+def test_the_page_about_images_shows_the_dockerfile_of_a_new_project() -> None:
+    template = (ROOT / "src" / "recruiter" / "cli" / "project" / "Dockerfile.template").read_text()
+    (dockerfile,) = (block.text for block in page("how-to/image.md").blocks if block.language == "text")
+    assert dockerfile == template.replace("PROJECT", "shop")
+
+
 @pytest.mark.parametrize(
     ("schema", "file"),
     [

@@ -229,5 +229,5 @@ def test_the_tour_of_the_readme_leaves_nothing_for_a_person_to_do(
 
 
 def test_every_code_is_explained() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "how-to" / "monitoring.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "doctor.md").read_text()
     assert [code.value for code in Code if code is not Code.OK and f"`{code.value}`" not in page] == []

@@ -16,7 +16,7 @@ class Level(StrEnum):
 
 
 class Code(StrEnum):
-    """The code of a finding, for scripts and alerts. The words never change; docs/how-to/monitoring.md lists them."""
+    """The code of a finding, for scripts and alerts. The words never change; docs/how-to/doctor.md lists them."""
 
     OK = "ok"
     CHECK_FAILED = "check-failed"
