@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from recruiter import JobTimedOut, Recruiter, current_job
+from recruiter import JobTimedOut, Recruiter
 
 recruiter = Recruiter()
 
@@ -106,46 +105,7 @@ async def block_the_loop(folder: str, name: str) -> str:
     return wait_in_a_thread(folder, name)
 
 
-@recruiter.task
-async def until_stop_async(folder: str, name: str) -> str:
-    _note(folder, name)
-    deadline = time.monotonic() + LONGEST
-    while not current_job.stop_asked and time.monotonic() < deadline:
-        await asyncio.sleep(0.01)
-    return "told" if current_job.stop_asked else "never told"
-
-
-@recruiter.task
-def until_stop_in_a_thread(folder: str, name: str) -> str:
-    _note(folder, name)
-    deadline = time.monotonic() + LONGEST
-    while not current_job.stop_asked and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return "told" if current_job.stop_asked else "never told"
-
-
-@recruiter.task
-async def exit_async() -> None:
-    await asyncio.sleep(0)
-    sys.exit(3)
-
-
-@recruiter.task
-def exit_in_a_thread() -> None:
-    sys.exit(3)
-
-
 _left: list[asyncio.Task[None]] = []
-
-
-@recruiter.task
-async def leave_a_task_that_exits() -> int:
-    async def exit_later() -> None:
-        await asyncio.sleep(0.01)
-        sys.exit(3)
-
-    _left.append(asyncio.create_task(exit_later()))
-    return os.getpid()
 
 
 @recruiter.task

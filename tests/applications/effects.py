@@ -66,12 +66,3 @@ def _leave_line(folder: str, name: str, step: str) -> str:
 def approved(name: str) -> str:
     by = current_job.wait_for("approved", timeout="1 hour")
     return f"{name} by {by}"
-
-
-@recruiter.task(max_crashes=1)
-def charge_and_die(folder: str) -> str:
-    """Dies for good after its first step, unless a file says that all is well."""
-    current_job.once("charge", _leave_line, folder, "charges", "charge")
-    if not (Path(folder) / "well").exists():
-        os.kill(os.getpid(), 9)
-    return "done"

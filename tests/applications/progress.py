@@ -77,18 +77,6 @@ def dies_first(folder: str, how: str) -> str:
 
 
 @recruiter.task
-def until_stopped(folder: str) -> str:
-    """Talks until its worker is asked to stop in its first run; in the next it ends."""
-    first = not Path(folder, "begun").exists()
-    Path(folder, "begun").touch()
-    current_job.stage("first run" if first else "second run", progress=0.5)
-    current_job.log("first run" if first else "second run")
-    if first:
-        time.sleep(600)
-    return "done"
-
-
-@recruiter.task
 def tracked(items: int) -> int:
     return sum(track(range(items), stage="adding"))
 

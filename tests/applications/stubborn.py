@@ -65,25 +65,5 @@ def hold_for_ever(folder: str) -> None:
 
 
 @recruiter.task
-def finish_anyway(folder: str) -> str:
-    Path(folder, "started").touch()
-    try:
-        time.sleep(1000)
-    except JobCancelled:
-        return "done all the same"
-    return "never"
-
-
-@recruiter.task
-def eat(megabytes: int, folder: str) -> int:
-    Path(folder, "started").touch()
-    eaten = bytearray()
-    for _ in range(megabytes):
-        eaten += bytes(1024 * 1024)
-        time.sleep(0.001)
-    return len(eaten)
-
-
-@recruiter.task
 def quick() -> str:
     return "quick"

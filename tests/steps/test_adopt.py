@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
 
 import bson
 import pytest
-from bson import Binary, Int64, ObjectId
+from bson import Binary
 from bson.datetime_ms import DatetimeMS
 
 from recruiter.clock import StoppedClock
 from recruiter.errors import Superseded
 from recruiter.steps.adopt import MAX_ADOPTED_PER_PASS, Adoption, set_aside
 from recruiter.store import reading
-from recruiter.store.codec import adopted_fields, decode
+from recruiter.store.codec import adopted_fields
 from recruiter.store.collections.inbox import unlocked
 from recruiter.store.database import Store
 from recruiter.views.find import find
 from tests.inbox import Leader, by_hand
-from tests.samples import NOW, a_job, document, done, insert, on_the_roster, places
+from tests.samples import NOW, a_job, document, done, places
 
 MEGABYTE = 1024 * 1024
 
@@ -31,19 +30,6 @@ def leader(store: Store) -> Leader:
 
 
 class TestGood:
-    @pytest.mark.parametrize("id", ["text", 5, Int64(2**40), ObjectId(), UUID(int=9)], ids=lambda id: type(id).__name__)
-    def test_every_kind_of_id_can_be_given_to_a_worker(self, store: Store, leader: Leader, id: Any) -> None:
-        by_hand(store, {"_id": id, "task": "add"})
-        on_the_roster(store, "w1")
-
-        leader.adopts()
-        (found,) = store.due_jobs.due(["generic/add"], NOW, 10, set())
-        store.roster.assign({"w1": [found]}, 1)
-
-        assert found == id
-        ((fetched, raw),) = store.scheduled.fetch(list(store.roster.held()))
-        assert (fetched, decode(raw)["args"]) == (id, {})
-
     def test_hostile_keys_stay_data(self, store: Store, leader: Leader) -> None:
         args = {"$where": "sleep(1000)", "a.b": {"$ne": None}, "": 1, "__class__": "os.system"}
         by_hand(store, {"_id": 1, "task": "add", "args": args})
@@ -194,16 +180,6 @@ class TestLocked:
 
         assert leader.adopts().adopted == 1
         assert store.due_jobs.due(["generic/add"], NOW, 10, set()) == ["good"]
-
-
-def test_a_job_that_waits_is_not_touched(store: Store, leader: Leader) -> None:
-    (id,) = insert(store, a_job())
-    before = document(store, id)
-
-    assert leader.adopts() == Adoption(0, ())
-
-    assert document(store, id) == before
-    assert store.archived.set_aside(10) == []
 
 
 def test_fields_of_the_protocol_are_not_believed(store: Store, leader: Leader) -> None:

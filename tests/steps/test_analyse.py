@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
@@ -17,7 +16,7 @@ from recruiter import Recruiter
 from recruiter.domain.job import Execution, Job
 from recruiter.domain.retry.decision import Archive
 from recruiter.domain.state import State
-from recruiter.domain.statistics import HOUR, MINUTE, Analytics, hour_of, minute_of
+from recruiter.domain.statistics import HOUR, MINUTE, Analytics, hour_of
 from recruiter.errors import DocumentLocked, InvalidFilter, InvalidJob
 from recruiter.steps.cancel import cancel
 from recruiter.steps.clean import COUNTS_KEPT, clean_counts
@@ -172,18 +171,6 @@ class TestCounts:
 
         assert (folding.result(), seen) == (60, {60})
 
-    def test_the_series_has_every_minute(self, store: Store) -> None:
-        now = minute_of(store.clock.now()) - timedelta(minutes=30)
-        for minute, count in ((0, 1), (2, 3)):
-            for _ in range(count):
-                job = a_job(scheduled_at=now)
-                keep(store, job, ended(job, now + minute * MINUTE))
-
-        analytics = analyse(store, now + 3 * MINUTE, 3 * MINUTE)
-
-        series = {(at - now) / MINUTE: flow.throughput.value for at, flow in analytics.series.items()}
-        assert series == {0: 1, 1: 0, 2: 3, 3: 0}
-
     def test_a_settlement_that_is_repeated_counts_once(self, store: Store) -> None:
         """Given a batch whose outcome was not known, when it is settled again with one more, then each counts once."""
         first, second = a_job(), a_job()
@@ -195,34 +182,6 @@ class TestCounts:
         store.transactions.settle("w1", OutcomeBatch({first.id: one, second.id: two}), {})
 
         assert analyse(store, at, MINUTE).ended == {"succeeded": 2}
-
-    def test_what_was_not_moved_is_not_counted(self, store: Store) -> None:
-        """Given a worker that is no longer on the roster, when its settlement is refused, then nothing is counted."""
-        job = a_job()
-        insert(store, job)
-
-        with pytest.raises(Exception, match="no longer on the roster"):
-            store.transactions.settle("w1", OutcomeBatch({job.id: ended(job, store.clock.now())}), {})
-
-        assert analyse(store, store.clock.now(), MINUTE).ended == {}
-
-    def test_folding_leaves_one_document_and_the_same_answer(self, store: Store, target: str) -> None:
-        at = minute_of(store.clock.now()) - 5 * MINUTE
-        for _ in range(3):
-            other = Store(Target.parse(target))
-            job = a_job(scheduled_at=at)
-            keep(other, job, ended(job, at, took=2.0))
-            other.close()
-        before = analyse(store, at, MINUTE)
-
-        assert store.transactions.fold_statistics(store.clock.now()) == 3
-
-        assert replace(analyse(store, at, MINUTE), counted_at=before.counted_at) == before
-        assert [d["_id"] for d in store.statistics.collection.find()] == [
-            {"at": at, "group": "generic", "task": "add"},
-            {"hour": hour_of(at), "group": "generic", "task": "add"},
-            {"total": True, "group": "generic", "task": "add"},
-        ]
 
     def test_old_counts_go(self, store: Store) -> None:
         now = store.clock.now()

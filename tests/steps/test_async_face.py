@@ -6,11 +6,10 @@ import asyncio
 import gc
 import inspect
 import threading
-import time
 import warnings
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -240,10 +239,6 @@ def test_the_loop_goes_on_while_mongodb_takes_its_time(recruiter: Recruiter, gat
 
 # -- waiting for results ---------------------------------------------------------------------------------------------
 
-A_WHILE = 0.5
-"""Seconds of waiting in which looks are counted."""
-MANY = 1000
-
 
 def archive(store: Store, *ids: str) -> None:
     store.archived.collection.insert_many(decode(done(a_job(id), result=f"of {id}").document) for id in ids)
@@ -252,65 +247,6 @@ def archive(store: Store, *ids: str) -> None:
 def are_waited_for(recruiter: Recruiter, *ids: str) -> None:
     """There are such jobs, and they have not ended."""
     insert(recruiter.store, *(a_job(id) for id in ids))
-
-
-def looks_of_one(recruiter: Recruiter, gate: Gate) -> int:
-    """How often one who waits alone looks in that time."""
-    are_waited_for(recruiter, "alone")
-    with ThreadPoolExecutor(1) as thread:
-        waiting = thread.submit(recruiter.handle("alone").result, "60s")
-        eventually(gate.looks)
-        with gate.only_these():
-            time.sleep(A_WHILE)
-            looks = len(gate.looks())
-        archive(recruiter.store, "alone")
-        assert waiting.result() == "of alone"
-    return looks
-
-
-class Waiters:
-    """A thousand, in threads or in a loop."""
-
-    def __init__(self, recruiter: Recruiter, ids: list[str]) -> None:
-        self._handles = [recruiter.handle(id) for id in ids]
-
-    def in_threads(self) -> list[Any]:
-        with ExitStack() as stack:
-            size = threading.stack_size(256 * 1024)
-            stack.callback(threading.stack_size, size)
-            threads = stack.enter_context(ThreadPoolExecutor(len(self._handles)))
-            waiting = [threads.submit(handle.result, "90s") for handle in self._handles]
-            return [each.result() for each in waiting]
-
-    def in_a_loop(self) -> list[Any]:
-        async def wait() -> list[Any]:
-            return await asyncio.gather(*(handle.aresult("90s") for handle in self._handles))
-
-        return asyncio.run(wait())
-
-
-@pytest.mark.parametrize("how", ["in_threads", "in_a_loop"])
-def test_a_thousand_who_wait_ask_about_as_often_as_one(recruiter: Recruiter, gate: Gate, how: str) -> None:
-    ids = [f"job{number}" for number in range(MANY)]
-    are_waited_for(recruiter, *ids)
-    alone = looks_of_one(recruiter, gate)
-    with ThreadPoolExecutor(1) as thread:
-        waiting = thread.submit(getattr(Waiters(recruiter, ids), how))
-
-        # given that all of them wait
-        eventually(lambda: any(len(look) == MANY for look in gate.looks()), within=60)
-
-        # when nothing comes for a while, then each look is for all of them, and there are no more than for one
-        with gate.only_these():
-            time.sleep(A_WHILE)
-            looks = gate.looks()
-        assert {len(look) for look in looks} <= {MANY}
-        assert len(looks) <= 3 * alone + 5
-
-        # and when they come, everybody gets its own
-        archive(recruiter.store, *ids)
-        assert waiting.result() == [f"of {id}" for id in ids]
-    nobody_waits(recruiter)
 
 
 def nobody_waits(recruiter: Recruiter) -> None:

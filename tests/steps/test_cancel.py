@@ -10,7 +10,6 @@ from pymongo.errors import WriteError
 
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import JobId
-from recruiter.domain.state import State
 from recruiter.errors import Superseded
 from recruiter.steps.assign import assign, unserved
 from recruiter.steps.cancel import archive_cancelled, cancel
@@ -27,26 +26,6 @@ def archives(store: Store) -> Callable[[], Sequence[JobId]]:
     """The leader archives what was cancelled and nobody holds."""
     assert store.leases.acquire(None, "me", {}) is not None
     return lambda: archive_cancelled(store, CLOCK, 1, "me")
-
-
-def test_a_waiting_job_is_archived_by_the_leader(store: Store, archives: Callable[[], Sequence[JobId]]) -> None:
-    """Given a waiting job, when it is cancelled and the leader looks, then it ends as cancelled and never ran."""
-    one, other = insert(store, a_job(), a_job())
-
-    cancel(store, CLOCK, one, by="ada", reason="not needed")
-    assert archives() == [one]
-
-    assert places(store, [one, other]) == {one: "archived", other: "scheduled"}
-    ended = store.archived.get(one)
-    assert ended is not None
-    assert (ended.state, ended.why, ended.reason, ended.archived_at) == (
-        State.CANCELLED,
-        "cancelled",
-        "not needed",
-        NOW,
-    )
-    assert (ended.attempts, ended.executions) == (0, ())
-    assert archives() == []
 
 
 def test_a_cancelled_job_is_given_to_nobody(store: Store) -> None:
@@ -84,17 +63,6 @@ def test_an_old_leader_archives_nothing(store: Store, archives: Callable[[], Seq
         archives()
 
     assert places(store, [id]) == {id: "scheduled"}
-
-
-@pytest.mark.parametrize("group", ["-night", "+fast", ".net", "#1", "'x", "%d", "0", "Zürich", "~", "日本"])
-def test_every_group_can_be_cancelled(store: Store, archives: Callable[[], Sequence[JobId]], group: str) -> None:
-    """Names may start with characters that sort before the lane of cancelled jobs."""
-    (id,) = insert(store, a_job(group=group))
-
-    cancel(store, CLOCK, id)
-
-    assert archives() == [id]
-    assert places(store, [id]) == {id: "archived"}
 
 
 def test_a_document_that_is_not_adopted_yet_stays_cancelled(store: Store) -> None:

@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
 
 import pytest
-from bson import ObjectId
 
 from recruiter import Recruiter
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import JobId
-from recruiter.domain.planning.needs import Needs
 from recruiter.errors import SettingsError, WorkerNotFound
 from recruiter.steps.assign import Round, assign, recount
 from recruiter.steps.lead import Leadership
-from recruiter.store.collections.scheduled import DUE as IN_TURN
 from recruiter.store.database import Store
 from recruiter.views.explain import explain
 from tests.samples import NOW, a_job, insert, on_the_roster, running
@@ -149,12 +145,6 @@ class TestPauses:
             fleet.controls.drain_worker("w9")
 
 
-SPECIAL: dict[str, dict[str, Any]] = {
-    "with needs": {"needs": Needs.of(proc=1)},
-    "under a limit": {"task": "other"},
-}
-
-
 class TestBuffers:
     """What needs nothing is prefetched; a buffer that is always full must not keep the others from their turn."""
 
@@ -174,46 +164,6 @@ class TestBuffers:
             insert(fleet.store, a_job())
             fleet.round()
         return most
-
-    @pytest.mark.parametrize("kind", SPECIAL)
-    def test_a_stream_of_ordinary_jobs_keeps_nobody_from_a_slot(self, fleet: Fleet, kind: str) -> None:
-        """Given more ordinary jobs than can be run, then one that comes first waits for those that are held only."""
-        fleet.jobs(50)
-        fleet.round()
-        (special,) = fleet.jobs(1, priority=1, **SPECIAL[kind])
-
-        assert self.ends_until(fleet, special, most=50) <= self.SLOTS + self.PREFETCH
-
-    @pytest.mark.parametrize("kind", SPECIAL)
-    def test_who_comes_before_it_is_prefetched_as_ever(self, fleet: Fleet, kind: str) -> None:
-        """Given ordinary jobs that are older, then they are not slowed down, and after them it has its turn."""
-        older = fleet.jobs(24)
-        later = DUE + timedelta(seconds=1)
-        options = {"created_at": later, "scheduled_at": later, **SPECIAL[kind]}
-        (special,) = insert(fleet.store, a_job(**options))
-        insert(fleet.store, *(a_job(created_at=later, scheduled_at=later) for _ in range(50)))
-
-        fleet.round()
-        for left in range(len(older), self.SLOTS + self.PREFETCH, -1):
-            assert len(fleet.held()) > self.SLOTS, f"the buffer is empty, and {left} wait"
-            fleet.finish(fleet.held()[0])
-            fleet.round()
-
-        assert self.ends_until(fleet, special, most=50) <= 2 * (self.SLOTS + self.PREFETCH)
-
-    def test_who_lacks_more_than_a_slot_does_not_empty_the_buffer(self, fleet: Fleet) -> None:
-        (holder,) = fleet.jobs(1, priority=2, needs=Needs.of(proc=8))
-        fleet.round()
-        (special,) = fleet.jobs(1, priority=1, needs=Needs.of(proc=8))
-        fleet.jobs(50)
-
-        for _ in range(20):
-            fleet.round()
-            assert len(fleet.held()) > self.SLOTS
-            fleet.finish(next(job for job in fleet.held() if job != holder))
-        fleet.finish(holder)
-
-        assert self.ends_until(fleet, special, most=50) <= self.SLOTS + self.PREFETCH
 
     def test_the_order_holds_on_every_kind_of_worker(self, fleet: Fleet) -> None:
         """Given older jobs that only others can take, then here those come first that are next here."""
@@ -264,21 +214,6 @@ class TestExplain:
         assert "assigned to worker w1, as number 1 of its 2 jobs" in [fleet.why(job) for job in jobs]
         fleet.store.roster.beat("w1", running(jobs[0]), within=20)
         assert fleet.why(jobs[0]).startswith("running for 0s on worker w1")
-
-    def test_only_one_of_those_that_are_alike_is_the_next(self, fleet: Fleet) -> None:
-        """Given jobs of one priority and time, with ids of every kind, then each counts those that start before it."""
-        fleet.worker(slots=9)
-        for id in (ObjectId(), "b", UUID(int=1), 7, "a", ObjectId()):
-            fleet.jobs(1, id=id)
-        in_turn = [row["_id"] for row in fleet.store.scheduled.collection.find({"lane": {"$gt": ""}}, hint=IN_TURN)]
-
-        first, *others = [fleet.why(id) for id in in_turn]
-
-        assert first.endswith("; it is the next of its lane")
-        assert [told.partition("; ")[2] for told in others] == [
-            "1 due job of its lane comes first",
-            *(f"{before} due jobs of its lane come first" for before in range(2, 6)),
-        ]
 
     def test_who_comes_first(self, fleet: Fleet) -> None:
         """Given a job, one that is more urgent and has come later, and one that a worker holds, then only the urgent

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
-from decimal import Decimal
-from enum import Enum
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from pydantic import BaseModel
 
 from recruiter import ArchivedJob, JobHandle, Recruiter, Task
 from recruiter.errors import InvalidArguments, InvalidJob, JobExists, JobTooLarge
@@ -25,31 +21,8 @@ from tests.samples import a_job, done, give, hold, places
 UTC_NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
-@dataclass
-class Address:
-    street: str
-    number: int = 1
-
-
-class Colour(Enum):
-    RED = "red"
-    BLUE = "blue"
-
-
-class Order(BaseModel):
-    address: tuple[str, int]
-    amount: Decimal
-
-
 def note(data: Any) -> Any:
     return data
-
-
-def deliver(
-    address: Address, colours: set[Colour], prices: dict[int, Decimal], by: datetime, order: Order | None = None
-) -> str:
-    del colours, prices, by, order
-    return address.street
 
 
 def pay(amount: float) -> None:
@@ -85,40 +58,6 @@ class TestTheSame:
         assert (first.created, second.created) == (True, False)
         assert store.scheduled.collection.count_documents({}) == 1
 
-    def test_typed_arguments_in_any_order(self, recruiter: Recruiter) -> None:
-        task = recruiter.task(deliver)
-        order = Order(address=("Baker Street", 221), amount=Decimal("1.10"))
-
-        first = task.create(Address("Main"), {Colour.RED, Colour.BLUE}, {1: Decimal(1), 2: Decimal(2)}, UTC_NOON, order)
-        second = task.create(
-            order=order.model_copy(deep=True),
-            by=UTC_NOON,
-            prices={2: Decimal(2), 1: Decimal(1)},
-            colours={Colour.BLUE, Colour.RED},
-            address=Address(number=1, street="Main"),
-        )
-        other = task.create(Address("Main", 2), {Colour.RED, Colour.BLUE}, {1: Decimal(1)}, UTC_NOON)
-
-        assert (second.id, second.created) == (first.id, False)
-        assert other.created
-
-    def test_whoever_says_it(self, recruiter: Recruiter) -> None:
-        """By the task, by the builder, by name; positional, named or as a list."""
-        task = recruiter.task(deliver)
-        args: tuple[Any, ...] = (Address("Main"), {Colour.RED}, {}, UTC_NOON)
-        names = ("address", "colours", "prices", "by")
-        first = task.create(*args)
-
-        again = [
-            task.job(*args).create(),
-            task.job(*args).in_group("elsewhere").with_priority(5).schedule_in("1 hour").create(),
-            recruiter.create("deliver", list(args)),
-            recruiter.create("deliver", dict(zip(names, args, strict=True))),
-            recruiter.job("deliver", args).create(),
-        ]
-
-        assert [(handle.id, handle.created) for handle in again] == [(first.id, False)] * len(again)
-
 
 def test_a_job_of_an_earlier_release_is_known(recruiter: Recruiter, notes: Task[[Any], Any, Any], store: Store) -> None:
     """Its id told floats from integers."""
@@ -132,16 +71,6 @@ def test_a_job_of_an_earlier_release_is_known(recruiter: Recruiter, notes: Task[
 
 
 class TestOnceEver:
-    def test_when_it_has_ended_its_result_is_there(self, notes: Task[[Any], Any, Any], store: Store) -> None:
-        first = notes.create(1)
-        archive(store, first, result="of the first")
-
-        second = notes.create(1)
-
-        assert not second.created
-        assert second.result(timeout=20) == "of the first"
-        assert places(store, [first.id]) == {first.id: "archived"}
-
     def test_when_the_archive_has_forgotten_it(self, notes: Task[[Any], Any, Any], store: Store) -> None:
         first = notes.create(1)
         archive(store, first)
@@ -154,17 +83,6 @@ class TestOnceEver:
 
 
 class TestAnIdOfOnesOwn:
-    @pytest.mark.parametrize("where", ["scheduled", "archived"])
-    def test_one_that_was_used_without_create(self, recruiter: Recruiter, store: Store, where: str) -> None:
-        task = recruiter.task(note)
-        first = task.job(1).with_id("x").in_background().execute()
-        if where == "archived":
-            archive(store, first)
-
-        assert not task.job(1).with_id("x").create().created
-
-        assert places(store, ["x"]) == {"x": where}
-
     def test_one_that_is_archived_in_the_same_moment_is_never_in_both_places(
         self, notes: Task[[Any], Any, Any], store: Store
     ) -> None:

@@ -49,18 +49,6 @@ def test_also_when_it_has_ended_and_is_forgotten(before: Recruiter, after: Recru
     assert store.scheduled.waiting() == []
 
 
-def test_a_producer_that_does_not_know_the_new_name_finds_the_new_job(
-    before: Recruiter, after: Recruiter, store: Store
-) -> None:
-    """While a new version is rolled out."""
-    new = after.create("image.resize", {"id": 7})
-
-    again = before.create("resize", {"id": 7})
-
-    assert (again.created, again.id) == (False, new.id)
-    assert [job.id for job in store.scheduled.waiting()] == [new.id]
-
-
 def test_both_at_once(before: Recruiter, after: Recruiter, store: Store) -> None:
     calls = [(before, "resize"), (after, "image.resize")] * 10
 

@@ -141,11 +141,6 @@ class TestSchema:
 
 
 class TestLeader:
-    def test_it_has_resigned(self, ward: Ward) -> None:
-        ward.leader()
-        ward.store.leases.resign(1, "holder")
-        ward.finds(PROBLEM, "there is no leader", "recruiter start recruiter")
-
     def test_it_is_silent_and_nobody_takes_over(self, ward: Ward) -> None:
         ward.leader(seen=timedelta(minutes=5))
         ward.finds(
@@ -216,12 +211,6 @@ class TestJobs:
         ward.worker(groups=["mail"])
         ward.jobs(group="images")
         ward.finds(PROBLEM, "1 job of task add in group images", "--work-on images")
-
-    def test_whose_workers_are_all_drained(self, ward: Ward) -> None:
-        ward.worker()
-        ward.store.roster.set_drained("w1", {"by": "ada"})
-        ward.jobs()
-        ward.finds(PROBLEM, "1 job of task add", "leaving or drained", "recruiter worker resume")
 
     def test_that_fit_nowhere(self, ward: Ward) -> None:
         ward.worker(resources="mem=8000,proc=8")

@@ -14,13 +14,13 @@ from pymongo import MongoClient
 
 from recruiter.doctor import Thresholds, examine
 from recruiter.doctor.findings import Level
-from recruiter.doctor.server import judge_disk, judge_oplog
+from recruiter.doctor.server import judge_oplog
 from recruiter.embedded import EmbeddedServer
 from recruiter.errors import StoreUnreachable
 from recruiter.store import server as admin
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
-from recruiter.store.server import Disk, Oplog
+from recruiter.store.server import Oplog
 from tests.conftest import eventually
 from tests.guarded import ROOT, GuardedServer
 from tests.replica_set import EmbeddedReplicaSet
@@ -50,11 +50,6 @@ def finds(ward: Ward, level: Level, *words: str, **thresholds: Any) -> Callable[
 
 
 class TestReplicaSet:
-    def test_of_one(self, ward: Ward) -> None:
-        ward.finds(OK, "MongoDB 6.", "replica set recruiter")
-        ward.finds(NOTE, "has one member", "three")
-        ward.finds(OK, "a majority of the members confirms writes")
-
     @pytest.fixture
     def ward(self, store: Store) -> Ward:
         return Ward(store)
@@ -118,9 +113,6 @@ class TestReplicaSet:
 
 
 class TestOplog:
-    def test_a_young_one_is_short_and_that_is_well(self, store: Store) -> None:
-        Ward(store).finds(OK, "the oplog reaches back", short_oplog=1000 * HOUR, shortest_oplog=1000 * HOUR)
-
     def test_one_that_has_lost_its_beginning(self) -> None:
         """Given an oplog of a few megabytes, when much more is written, then it says how far back it reaches."""
         hasty = ("--oplogSize", "1", "--syncdelay", "1", "--setParameter", "minSnapshotHistoryWindowInSeconds=0")
@@ -149,13 +141,6 @@ class TestDisk:
 
     def test_one_that_is_filling(self, store: Store) -> None:
         Ward(store).finds(NOTE, "the disk of the data is", "--clean-after", disk_filling=0.0, disk_full=1.1)
-
-    def test_one_that_is_full(self, store: Store) -> None:
-        Ward(store).finds(PROBLEM, "the disk of the data is", "--clean-after", disk_filling=0.0, disk_full=0.0)
-
-    def test_by_default(self) -> None:
-        levels = [judge_disk(Disk(used, 100 * 2**30), Thresholds()).level for used in (0, 80 * 2**30, 90 * 2**30)]
-        assert levels == [OK, NOTE, PROBLEM]
 
 
 def test_whoever_may_not_look_is_told_and_the_rest_is_looked_at(tmp_path: Path) -> None:

@@ -80,15 +80,6 @@ def before(owner: Any, name: str, happens: Callable[[], object]) -> Iterator[Non
 # -- a flow that had ended ------------------------------------------------------------------------------
 
 
-def test_a_recovered_step_succeeds_before_the_leader_looks(stage: Stage) -> None:
-    handle, a = failed_flow(stage)
-    again = stage.recruiter.recover(a.id)
-    stage.run(again.id)
-    stage.settle_down()
-    assert handle.report().state is FlowState.SUCCEEDED
-    assert run_the_ends(stage) == ["success"]
-
-
 def test_a_retried_flow_is_kept_from_its_last_end_on(stage: Stage) -> None:
     """Given a flow that failed long ago, when it is retried and succeeds before the leader looks, then its end is new:
     the cleaner keeps it as long as any flow that ends now."""

@@ -296,21 +296,6 @@ def test_a_flow_with_large_steps_is_failed_and_retried_in_batches_of_few_bytes(
     assert handle.retry() == 6
 
 
-def test_many_large_jobs_with_ids_are_stored_in_batches_of_few_bytes(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(batches, "MAX_BATCH_BYTES", 100_000)
-
-    @stage.recruiter.task
-    def keep(text: str) -> None: ...
-
-    calls, ids = [("x" * 40_000,)] * 6, [f"job {number}" for number in range(6)]
-
-    handles = keep.enqueue_many(calls, ids=ids)
-
-    assert [handle.id for handle in handles] == ids
-
-
 # -- a transaction of somebody else -----------------------------------------------------------------------------------
 
 

@@ -43,20 +43,6 @@ def chain_of(stage: Stage, *names: str) -> tuple[list[Step[Any]], FlowHandle]:
     return steps, flow.start()
 
 
-def test_a_step_ends(stage: Stage) -> None:
-    (a, b), _ = chain_of(stage, "a", "b")
-    stage.run(a.id)
-    stage.settle_down()
-    assert stage.ready() == [b.id]
-
-
-def test_a_step_is_cancelled(stage: Stage) -> None:
-    (a, b), _ = chain_of(stage, "a", "b")
-    stage.recruiter.cancel(a.id)
-    stage.settle_down()
-    assert stage.why(b.id) == "dependency-failed"
-
-
 def test_a_step_is_set_aside(stage: Stage) -> None:
     """Somebody has spoiled its document."""
     (a, b), _ = chain_of(stage, "a", "b")
@@ -78,17 +64,6 @@ def test_a_step_is_added(stage: Stage) -> None:
     b = handle.add("work", "b", after=a)
     stage.settle_down()
     assert stage.ready() == [b.id]
-
-
-def test_a_step_is_recovered(stage: Stage) -> None:
-    (a, _), _ = chain_of(stage, "a", "b")
-    stage.run(a.id, fails=[a.id])
-    stage.settle_down()
-    again = stage.recruiter.recover(a.id)
-    stage.settle_down()
-    stage.run(again.id)
-    stage.settle_down()
-    assert len(stage.ready()) == 1
 
 
 def test_a_step_ends_while_the_leader_looks(stage: Stage) -> None:
@@ -203,25 +178,6 @@ def test_a_step_is_added_while_the_one_runs_that_it_waits_for(stage: Stage) -> N
     assert stage.ready() == [b.id, c.id]
 
 
-def waits_for_two(stage: Stage) -> tuple[Step[Any], Step[Any], Step[Any]]:
-    """A step that waits for three, the first of which has ended; and the two others."""
-    flow = stage.recruiter.flow("f")
-    first, second, third = (flow.add("work", name) for name in ("a", "b", "c"))
-    last = flow.add("work", "d", after=[first, second, third])
-    flow.start()
-    stage.run(first.id)
-    stage.settle_down()
-    return second, third, last
-
-
-def test_one_fails_while_another_runs(stage: Stage) -> None:
-    """Given a step that waits for two, when one fails, then it is archived immediately, whatever the other does."""
-    second, _, last = waits_for_two(stage)
-    stage.run(second.id, fails=[second.id])
-    stage.settle_down()
-    assert stage.why(last.id) == "dependency-failed"
-
-
 def runs_in_a_flow_that_was_paused_and_resumed(stage: Stage) -> list[JobId]:
     """Steps that run, and are in the lane of blocked steps, because their flow was paused; nobody has looked since it
     was resumed."""
@@ -300,20 +256,6 @@ def test_one_is_removed_and_one_added(stage: Stage) -> None:
     assert stage.why(last.id) == "dependency-failed"
 
 
-def test_one_of_very_many_has_failed_and_one_is_added(stage: Stage) -> None:
-    """Given a step that waits for very many, of which the first has failed and the others have succeeded, when a step
-    is added before the leader decides, then it does not start, although as many succeeded or wait as the flow had."""
-    flow = stage.recruiter.flow("f")
-    many = flow.add_many("work", [("part",)] * (LAST_AFTER + 1))
-    last = flow.add("work", "last", after=many)
-    handle = flow.start()
-    stage.run(*(step.id for step in many), fails=[many[0].id])
-    with after_reading(lambda: handle.add("work", "another")):
-        stage.look()
-    stage.settle_down()
-    assert stage.why(last.id) == "dependency-failed"
-
-
 def test_one_of_very_many_fails(stage: Stage) -> None:
     """Given a step that waits for very many, when one of the first of them fails, then it is archived at once, and not
     when all the others have ended."""
@@ -326,24 +268,6 @@ def test_one_of_very_many_fails(stage: Stage) -> None:
     stage.run(many[0].id, fails=[many[0].id])
     stage.settle_down()
     assert stage.why(last.id) == "dependency-failed"
-
-
-def test_one_of_very_many_is_recovered(stage: Stage) -> None:
-    """Given a step that waits for very many and was archived because one of them failed, when that one is recovered,
-    then it waits again, and starts when all have succeeded."""
-    flow = stage.recruiter.flow("f")
-    many = flow.add_many("work", [("part",)] * (MOST_INDEXED + 1))
-    last = flow.add("work", "last", after=many)
-    flow.start()
-    stage.run(*(step.id for step in many[1:]))
-    stage.run(many[0].id, fails=[many[0].id])
-    stage.settle_down()
-    again = stage.recruiter.recover(many[0].id)
-    stage.settle_down()
-    assert "it was recovered" in (stage.recruiter.explain(last.id) or "")
-    stage.run(again.id)
-    stage.settle_down()
-    assert len(stage.ready()) == 1
 
 
 def test_only_those_are_looked_at_that_wait_for_what_has_ended(stage: Stage) -> None:

@@ -488,20 +488,6 @@ class TestControl:
         c = add(flow, "c", after=[a, b])
         return [a.id, b.id, c.id], flow.start()
 
-    def test_nothing_is_added_to_a_cancelled_flow(self, stage: Stage) -> None:
-        (a, _, _), handle = self.flow_of(stage)
-        handle.cancel(by="ada")
-
-        for _ in range(2):  # while it is being cancelled, and after that
-            with pytest.raises(InvalidFlow, match=r"flow 'f' \(.*\) was cancelled by ada; retry it before"):
-                add(handle, "late")
-            stage.settle_down()
-
-        assert handle.report().counts == {"cancelled": 3}
-        stage.recruiter.recover(a)
-        add(handle, "late")
-        assert handle.report().total == 4
-
     def test_a_flow_that_has_ended_cannot_be_cancelled(self, stage: Stage) -> None:
         _, handle = self.flow_of(stage)
         handle.cancel(by="ada", reason="enough")
@@ -531,16 +517,6 @@ class TestControl:
 
         assert handle.report().state is FlowState.CANCELLED
         assert handle.retry() == 3
-
-    def test_recovering_one_step_lets_a_cancelled_flow_go_on(self, stage: Stage) -> None:
-        (a, _, _), handle = self.flow_of(stage)
-        handle.cancel()
-        stage.settle_down()
-
-        again = stage.recruiter.recover(a)
-        stage.settle_down()
-
-        assert stage.ready() == [again.id]
 
     def test_pausing(self, stage: Stage) -> None:
         """Given a flow with a step that waits and one that runs, when it is paused, then the first does not start, the
@@ -668,16 +644,6 @@ class TestExplaining:
         assert told() == "no slot is free where it could run (the one worker that serves it)"
         stage.store.leases.collection.delete_many({})
         assert told().startswith("there is no leader")
-
-    def test_blocked_steps_are_listed_and_filtered(self, stage: Stage) -> None:
-        flow = stage.recruiter.flow("f")
-        a = add(flow, "a")
-        b = add(flow, "b", after=a)
-        flow.start()
-
-        assert [job.id for job in stage.recruiter.jobs.list(state="blocked").jobs] == [b.id]
-        assert {job.id for job in stage.recruiter.jobs.list(state="waiting").jobs} == {a.id, b.id}
-        assert [job.id for job in stage.recruiter.jobs.list(state="queued").jobs] == [a.id]
 
 
 class TestForgetting:

@@ -25,25 +25,6 @@ def note(recruiter: Recruiter) -> Any:
     return note
 
 
-def results(reports: list[JobReport]) -> list[Any]:
-    return [report.result for report in reports]
-
-
-def test_jobs_that_jobs_enqueue_take_their_place_in_time(recruiter: Recruiter, note: Any) -> None:
-    @recruiter.task
-    def parent() -> str:
-        note.job("late child").schedule_in("3h").execute()
-        note.enqueue("child")
-        return "parent"
-
-    parent.enqueue()
-    note.job("in two hours").schedule_in("2h").execute()
-
-    reports = recruiter.flush_jobs_synchronously()
-
-    assert results(reports) == ["parent", "child", "in two hours", "late child"]
-
-
 def test_a_job_to_be_tried_again_is_run_once_and_stays(recruiter: Recruiter, store: Store, note: Any) -> None:
     @recruiter.task(retry=RetryManyTimes(3, 0))
     def fail() -> None:

@@ -94,30 +94,6 @@ class Stop(BaseModel):
 # -- from the constructor --------------------------------------------------------------------------------------------
 
 
-class Errand(Workable):
-    def __init__(
-        self,
-        to: Place,
-        amount: Decimal,
-        size: Size = Size.SMALL,
-        *,
-        at: datetime | None = None,
-        stops: list[Stop] | None = None,
-        folder: Path = Path("/tmp"),
-        anything: Any = None,
-    ) -> None:
-        self.to = to
-        self.amount = amount
-        self.size = size
-        self.at = at
-        self.stops = stops
-        self.folder = folder
-        self.anything = anything
-
-    def execute(self) -> str:
-        return self.to.street
-
-
 class Options(Workable):
     def __init__(self, first: int, **options: Any) -> None:
         self.first = first
@@ -144,25 +120,6 @@ class Shadowed(Workable):
 
 
 class TestFromTheConstructor:
-    @pytest.mark.parametrize(
-        "errand",
-        [
-            Errand(Place("Main"), Decimal("1.10")),
-            Errand(
-                Place("Baker Street", 221, (Size.LARGE,)),
-                Decimal(0),
-                Size.LARGE,
-                at=MOMENT,
-                stops=[Stop(place=Place("Main"), at=date(2030, 1, 1))],
-                folder=Path("/srv/x"),
-                anything={"a": (1, {2}, timedelta(days=1))},
-            ),
-        ],
-        ids=["defaults", "everything"],
-    )
-    def test_every_argument_comes_back_equal(self, errand: Errand) -> None:
-        assert vars(travelled(errand)) == vars(errand)
-
     @pytest.mark.parametrize(
         "workable",
         [
@@ -264,32 +221,6 @@ class TestDataclasses:
 
         assert Compact.task_name == "compact"
         assert (Compact.task_options.group, Compact.task_options.retry) == ("small", RetryForever(1))
-
-    def test_fields_inherited_from_another_module(self, modules: Modules) -> None:
-        """Given a base whose annotations are texts that only make sense in its own module."""
-        base = modules.load(
-            "base_of_letters",
-            """
-            from __future__ import annotations
-            from dataclasses import dataclass
-            from decimal import Decimal as Money
-            from recruiter import Workable
-
-            @dataclass
-            class Coin:
-                worth: Money
-
-            @dataclass
-            class Priced(Workable):
-                coin: Coin
-            """,
-        )
-
-        @dataclass
-        class Sold(base.Priced):  # type: ignore[misc,name-defined]
-            by: str = "me"
-
-        assert travelled(Sold(base.Coin(Decimal(1)), "you")) == Sold(base.Coin(Decimal(1)), "you")
 
 
 # -- pydantic models -------------------------------------------------------------------------------------------------

@@ -94,22 +94,6 @@ def test_of_a_change_it_tells_the_lane_if_it_is_asked_to(store: Store, trouble: 
         bell.close()
 
 
-def test_however_much_has_happened_it_rings_once(bell: Pair, store: Store) -> None:
-    listens(bell)
-    happens(store, "first")
-    assert bell[1].rung.wait(10)
-    happens(store, *["many"] * 300)
-    times = len(bell[1].heard)
-
-    bell[0].arm()
-    eventually(lambda: len(bell[1].heard) > times)
-    listens(bell)
-    happens(store, None)
-
-    eventually(lambda: bell[1].heard[-1] == [Change("door", None)])
-    assert [len(heard) for heard in bell[1].heard[times:]] == [300, 1]
-
-
 def test_whoever_hangs_up_costs_nothing_and_listens_again_later(
     bell: Pair, store: Store, target: str, trouble: list[str | None]
 ) -> None:

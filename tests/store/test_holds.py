@@ -116,15 +116,3 @@ def sent_again(store: Store, target: str, call: Callable[[Store], object]) -> Ca
     (command,) = recorder.named("findAndModify")
     write = {name: value for name, value in command.items() if name not in ("lsid", "txnNumber", "$clusterTime", "$db")}
     return lambda: store.database.command(write)
-
-
-def test_a_job_that_was_settled_meanwhile_is_not_noted_for_a_new_limit(store: Store) -> None:
-    held, settled = a_job(), a_job()
-    insert(store, held, settled)
-    on_the_roster(store, "w1")
-    store.roster.assign({"w1": [held.id]}, 1)
-
-    store.roster.meter("w1", [(held.id, held.lane), (settled.id, settled.lane)], 1)
-
-    (worker,) = store.roster.read()
-    assert [job for job, _ in worker.limited] == [held.id]

@@ -199,22 +199,6 @@ def test_the_next_due_time_reads_one_key(full: Store, plan: Plan) -> None:
     assert documents <= 1
 
 
-def test_the_inbox_holds_only_what_came_by_hand(full: Store, plan: Plan) -> None:
-    (explained,) = plan(lambda: full.scheduled.inbox(100, NOW), "find")
-
-    _uses_an_index(explained)
-    assert statistics(explained) == (100, 100, 100)
-
-
-def test_flagged_jobs_are_found_by_their_lane(full: Store, plan: Plan) -> None:
-    (explained,) = plan(lambda: full.scheduled.flagged(500), "find")
-
-    _uses_an_index(explained)
-    keys, documents, returned = statistics(explained)
-    assert returned == documents == 40
-    assert keys <= 41
-
-
 def test_fetching_and_raising_flags_go_by_id(full: Store, plan: Plan) -> None:
     ids = full.due_jobs.due(LANES, NOW, 30, set())
 

@@ -9,7 +9,7 @@ import pytest
 
 from recruiter.domain.planning.arrivals import Offer
 from recruiter.store.database import Store
-from tests.samples import facts_of_a_worker, give, on_the_roster
+from tests.samples import facts_of_a_worker, on_the_roster
 
 QUIET_AFTER = 7.5
 """Seconds."""
@@ -36,17 +36,6 @@ def test_as_many_as_slots_are_free(store: Store) -> None:
     assert not takes(store, "b", "c")
     assert takes(store, "b")
     assert not takes(store, "c")
-
-
-def test_like_an_assignment_it_is_counted_and_dated(store: Store) -> None:
-    give(store, "before")
-
-    assert takes(store, "a")
-
-    entry = store.roster.collection.find_one({"_id": "w1"})
-    assert entry is not None
-    assert (entry["given"], entry["term"]) == (2, 1)
-    assert datetime.now(UTC) - entry["given_at"] < timedelta(minutes=1)
 
 
 @pytest.mark.parametrize(

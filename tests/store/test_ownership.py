@@ -60,28 +60,12 @@ def schema_0(store: Store) -> None:
 
 
 class TestTheRecord:
-    def test_preparing_lists_every_collection_and_the_version(self, fresh: Store) -> None:
-        assert fresh.check().schema is None
-
-        fresh.prepare()
-
-        assert fresh.check().schema == SCHEMA
-        assert sorted(record(fresh)["collections"]) == sorted(fresh.collections())
-        assert (record(fresh)["schema"], record(fresh)["prepared_by"]) == (SCHEMA, __version__)
-
     def test_a_prepared_database_costs_the_first_use_one_question(
         self, fresh: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A producer may not list collections, and need not."""
         fresh.prepare()
         monkeypatch.setattr(ownership, "collection_infos", lambda *_: pytest.fail("collections were listed"))
-
-        assert fresh.check().schema == SCHEMA
-
-    def test_emptying_a_database_keeps_it(self, fresh: Store) -> None:
-        fresh.prepare()
-
-        fresh.empty()
 
         assert fresh.check().schema == SCHEMA
 
@@ -260,14 +244,6 @@ class TestVersions:
         assert code == 4
         assert f"Recruiter {__version__} makes schema {SCHEMA} and cannot prepare it" in said
         assert validators(fresh) == before
-
-    def test_the_doctor_says_that_prepare_is_due(self, fresh: Store) -> None:
-        fresh.prepare()
-        set_schema(fresh, SCHEMA - 1)
-
-        findings = [str(finding) for finding in examine(fresh) if finding.about == "schema"]
-
-        assert any(f"has schema {SCHEMA - 1}, and this release makes {SCHEMA}" in text for text in findings)
 
 
 def test_a_marker_of_the_first_release_makes_the_leader_look_at_the_whole_flow(store: Store) -> None:

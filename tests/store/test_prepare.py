@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from datetime import datetime
 from typing import Any
 
 import pytest
 from bson import Decimal128
-from bson.datetime_ms import DatetimeMS
 from pymongo.errors import WriteError
 
 from recruiter.store.codec import job_document
@@ -71,15 +68,6 @@ class TestValidators:
             store.scheduled.collection.insert_one(FULL | change)
 
         assert store.due_jobs.lanes() == []
-
-    def test_a_date_python_does_not_know_does_not_break_the_leader(self, store: Store) -> None:
-        """Given a job far beyond the year 9999, when the leader asks for the next one, then it hears of a moment."""
-        with suppress(WriteError):
-            store.scheduled.collection.insert_one(FULL | {"scheduled_at": DatetimeMS(2**55)})
-
-        upcoming = store.due_jobs.next_due(NOW)
-
-        assert upcoming is None or isinstance(upcoming, datetime)
 
     @pytest.mark.parametrize("change", [{"assigned": None}, {"term": "1"}, {"beats": 1.5}, {"ready": 1}], ids=str)
     def test_the_roster_keeps_its_shape(self, store: Store, change: dict[str, Any]) -> None:

@@ -75,14 +75,6 @@ class TestAssigning:
 
         assert held_by(store, "w1") == []
 
-    def test_assigning_leaves_the_term_on_the_worker(self, store: Store) -> None:
-        on_the_roster(store, "w1", term=1)
-        assert store.roster.assign({"w1": ["a"]}, term=5)
-
-        assert not store.roster.assign({"w1": ["b"]}, term=4)
-
-        assert held_by(store, "w1") == ["a"]
-
     def test_a_worker_that_is_gone_takes_nothing(self, store: Store) -> None:
         """Given two workers of which one is gone, when both are assigned, then it is said, and the other has its."""
         on_the_roster(store, "w1")
@@ -147,15 +139,6 @@ class TestHolding:
         second = store.transactions.hand_back("w1", ["b"])
 
         assert (first.settled, second.settled) == (1, 2)
-
-    def test_leaving_frees_everything_at_once(self, store: Store) -> None:
-        on_the_roster(store, "w1")
-        on_the_roster(store, "w2")
-        store.roster.assign({"w1": ["a", "b"], "w2": ["c"]}, term=1)
-
-        store.roster.leave("w1")
-
-        assert store.roster.held() == {"c"}
 
 
 class TestLease:

@@ -30,33 +30,6 @@ from tests.samples import (
 
 
 class TestSettle:
-    def test_it_moves_what_ended_and_reschedules_the_rest(self, store: Store) -> None:
-        """Given three held jobs, when two are settled, then each is in its one place and the third still held."""
-        ended, again, waiting = jobs = a_job(), a_job(), a_job()
-        ids = hold(store, *jobs)
-        later = NOW + timedelta(minutes=5)
-
-        batch = OutcomeBatch({ended.id: done(ended)}, [to_retry(again, later)])
-        holding = store.transactions.settle("w1", batch, {"prefetch": 11})
-
-        assert holding == Holding([waiting.id], settled=1, given=1)
-        assert places(store, ids) == {ended.id: "archived", again.id: "scheduled", waiting.id: "scheduled"}
-        archived = store.archived.get(ended.id)
-        assert archived is not None
-        assert (archived.done, archived.why, archived.result, archived.attempts) == (True, "done", 3, 1)
-        assert (document(store, again.id)["scheduled_at"], document(store, again.id)["attempts"]) == (later, 1)
-        assert [worker.prefetch for worker in store.roster.read()] == [11]
-
-    def test_what_is_only_released_is_not_touched(self, store: Store) -> None:
-        ended, released = a_job(), a_job()
-        hold(store, ended, released)
-        before = document(store, released.id)
-
-        store.transactions.settle("w1", OutcomeBatch({ended.id: done(ended)}, release=[released.id]), {})
-
-        assert document(store, released.id) == before
-        assert store.roster.held() == set()
-
     def test_a_retired_worker_writes_nothing(self, store: Store) -> None:
         """Given a worker off the roster, when it settles, then its results are dropped and nothing changes."""
         ended, again = a_job(), a_job()
@@ -104,16 +77,6 @@ class TestSettle:
         assert archived is not None
         assert archived.result == 1
         assert (document(store, again.id)["scheduled_at"], document(store, again.id)["attempts"]) == (later, 1)
-
-    def test_rescheduling_can_take_fields_away(self, store: Store) -> None:
-        job = a_job()
-        hold(store, job)
-        marked_as_started(store, "w1", job.id)
-
-        again = rescheduled(job.id, 0, {"attempts": 1}, unset=("started_by", "started_at"))
-        store.transactions.settle("w1", OutcomeBatch(reschedule=[again]), {})
-
-        assert {"started_by", "started_at"}.isdisjoint(document(store, job.id))
 
     def test_a_job_cancelled_meanwhile_does_not_come_back_to_a_lane(self, store: Store) -> None:
         job = a_job()

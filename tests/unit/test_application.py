@@ -76,13 +76,6 @@ class TestFile:
         assert application.registry.find("sell") is not None
         assert sys.modules["json"] is json
 
-    def test_the_application_can_be_pointed_elsewhere(self) -> None:
-        application = load_application(str(write("shop_e.py", SHOP)))
-
-        application.point_at("elsewhere/db")
-
-        assert {owner.target.uri for owner in application.owners} == {"mongodb://elsewhere/db"}
-
 
 class TestModule:
     def test_one_recruiter_of_several(self) -> None:
@@ -207,15 +200,3 @@ class TestSeveralRecruiters:
         assert application.registry.own_names == {"sell"}
         assert bank not in application.owners
         assert bank.address.endswith("/bank")
-
-    def test_on_one_database_are_one_application(self) -> None:
-        write(
-            "two_o.py",
-            "from recruiter import Recruiter\na, b = Recruiter('h/a'), Recruiter('h/a')\n"
-            "@a.task\ndef sell() -> None: ...\n@b.task\ndef charge() -> None: ...\n",
-        )
-
-        application = load_application("two_o.py")
-
-        assert application.registry.own_names == {"sell", "charge"}
-        assert application.owners == (sys.modules["two_o"].a, sys.modules["two_o"].b)

@@ -130,10 +130,6 @@ class TestBinding:
         with pytest.raises(InvalidArguments, match=rf"send\(\): {problem}"):
             Signature.of(send).bind(args, kwargs)
 
-    def test_a_text_that_is_not_unicode_is_refused(self) -> None:
-        with pytest.raises(UnsupportedValue, match=r"^args\.to: .*lone surrogate"):
-            Signature.of(send).bind(("\ud800",), {})
-
     def test_the_error_names_the_place_inside(self) -> None:
         def task(points: list[int]) -> None: ...
 
@@ -142,11 +138,6 @@ class TestBinding:
 
 
 class TestUnbinding:
-    def test_names_or_positions(self) -> None:
-        signature = Signature.of(send)
-        assert signature.unbind({"to": "a", "copies": 2}) == ((), {"to": "a", "copies": 2})
-        assert signature.unbind(["a", "b"]) == ((), {"to": "a", "name": "b"})
-
     @pytest.mark.parametrize(
         ("document", "problem"),
         [
@@ -203,16 +194,6 @@ class TestUnbinding:
 
 
 class TestKindsOfParameters:
-    def test_rest_and_options(self) -> None:
-        def task(first: int, second: int = 2, *rest: Decimal, flag: bool = False, **options: date) -> None: ...
-
-        document = Signature.of(task).bind((1, 2, Decimal("3")), {"flag": True, "day": date(2030, 1, 1)})
-        assert list(document) == ["first", "second", "rest", "flag", "options"]
-        assert isinstance(document["rest"], list)
-        args, kwargs = Signature.of(task).unbind(through_bson(document))
-        assert args == (1, 2, Decimal("3"))
-        assert kwargs == {"flag": True, "day": date(2030, 1, 1)}
-
     def test_each_of_the_rest_is_checked(self) -> None:
         def task(*rest: int, **options: str) -> None: ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from recruiter.domain.planning.arrivals import Arrival, Offer, Vacancies, is_free
+from recruiter.domain.planning.arrivals import Arrival, Vacancies, is_free
 from recruiter.domain.planning.limits import Limit, Meter
 from recruiter.domain.planning.prefetch import PREFETCH_SECONDS, seconds_until_room
 from recruiter.domain.planning.workers import RosterWorker
@@ -18,29 +18,6 @@ def arrival(id: str, lane: str = "generic/add", at: int = 5) -> Arrival:
 def a_worker(id: str, holds: int = 0, slots: int = 2, **more: object) -> RosterWorker:
     facts: dict[str, object] = {"groups": None, "tasks": frozenset({"add"}), "prefetch": 0, "beats": 1, **more}
     return RosterWorker(id=id, slots=slots, holds=holds, **facts)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(("floor", "new"), [(4, True), (5, False), (6, False), (0, False)])
-def test_only_what_is_later_than_the_floor_is_new(floor: int, new: bool) -> None:
-    """Without a floor, nothing is: nobody knows what was given."""
-    assert arrival("a").is_new(floor) is new
-
-
-def test_jobs_are_spread_over_the_free_slots() -> None:
-    vacancies = Vacancies([a_worker("busy", holds=1), a_worker("idle")])
-
-    offers = vacancies.offers([arrival("a"), arrival("b"), arrival("c")])
-
-    assert offers == {"idle": Offer(("a", "c"), 2, 30.0), "busy": Offer(("b",), 2, 30.0)}
-
-
-def test_what_was_offered_before_counts() -> None:
-    """Given a round long ago, when one job comes after the other, then the workers take turns."""
-    vacancies = Vacancies([a_worker("one"), a_worker("two")])
-
-    turns = [next(iter(vacancies.offers([arrival(str(number))]) or {})) for number in range(4)]
-
-    assert turns == ["one", "two", "one", "two"]
 
 
 @pytest.mark.parametrize(

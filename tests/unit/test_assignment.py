@@ -45,14 +45,6 @@ class TestRoom:
 
 
 class TestServing:
-    def test_every_group_unless_it_chooses(self) -> None:
-        anything = worker(tasks=frozenset({"add", "sub"}))
-        choosy = worker(groups=frozenset({"mail"}), tasks=frozenset({"add", "sub"}))
-        lanes = ["mail/add", "images/add", "mail/mul", "mail/sub", "/cancelled"]
-
-        assert WorkerPool((anything,)).lanes(lanes) == ["mail/add", "images/add", "mail/sub"]
-        assert WorkerPool((choosy,)).lanes(lanes) == ["mail/add", "mail/sub"]
-
     def test_nobody_serves_the_lane_of_cancelled_jobs(self) -> None:
         """Not even a worker that has a task of that name."""
         assert not worker(groups=frozenset({"mail"}), tasks=frozenset({"cancelled"})).serves("/cancelled")

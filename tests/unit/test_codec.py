@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from recruiter.domain.flow import FlowStep
 from recruiter.domain.job import EXECUTIONS_KEPT, Execution
-from recruiter.domain.state import State
 from recruiter.errors import InvalidJob
 from recruiter.store import outcomes
 from recruiter.store.codec import (
@@ -24,7 +23,6 @@ from recruiter.store.codec import (
     decode,
     decode_foreign,
     encode,
-    encode_job,
     execution_document,
     job_document,
     job_from,
@@ -33,26 +31,7 @@ from recruiter.store.codec import (
     step_of,
 )
 from recruiter.store.job_fields import MOST_INDEXED, flow_document, flow_from
-from tests.samples import NOW, a_job, done
-
-FULL = a_job(
-    method="ping",
-    group="mail",
-    priority=-2.5,
-    tags=("a", "b"),
-    urn="u",
-    owner="ada",
-    at_most_once=True,
-    attempts=3,
-    retry_policy={"class": "RetryManyTimes", "parameters": {"n": 3, "seconds": 60}},
-    scheduled_at=NOW + timedelta(days=1),
-)
-
-
-class TestJobs:
-    @pytest.mark.parametrize("job", [a_job(), FULL, a_job(args=[1, "x", None])], ids=["plain", "full", "list"])
-    def test_there_and_back(self, job: Any) -> None:
-        assert job_from(decode(bytes(encode_job(job).raw))) == job
+from tests.samples import NOW, a_job
 
 
 class TestExecutions:
@@ -66,39 +45,8 @@ class TestExecutions:
         assert document["attempts"] == EXECUTIONS_KEPT + 5
         assert document["last_execution"] == execution_document(executions[-1])
 
-    def test_a_crash_is_counted(self) -> None:
-        fields = remember({"attempts": 1, "crashes": 1}, Execution(NOW, NOW, "w", crashed=True, message="gone"))
-
-        assert (fields["crashes"], fields["last_execution"]["crashed"]) == (2, True)
-        assert "crashes" not in remember({"attempts": 1}, Execution(NOW, NOW, "w"))
-
-    @pytest.mark.parametrize(
-        "execution",
-        [
-            Execution(NOW, NOW, "w"),
-            Execution(NOW, NOW, "w", exception="ValueError", message="m", trace="t"),
-            Execution(None, NOW, "w", crashed=True, message="gone"),
-        ],
-    )
-    def test_there_and_back(self, execution: Execution) -> None:
-        document = job_document(a_job()) | remember({"attempts": 0}, execution)
-
-        assert job_from(decode(encode(document))).executions == (execution,)
-
 
 class TestArchive:
-    def test_there_and_back(self) -> None:
-        ended = archived_from(decode(done(FULL, result={"x": [1]}).document))
-
-        assert (ended.done, ended.why, ended.state, ended.result) == (True, "done", State.SUCCEEDED, {"x": [1]})
-        assert (ended.id, ended.tags, ended.attempts) == (FULL.id, ("a", "b"), 4)
-        assert ended.last_execution == Execution(NOW, NOW, "w1")
-
-    def test_a_malformed_document_can_be_shown(self) -> None:
-        aside = {"_id": 1, "done": False, "why": "malformed", "reason": "r", "archived_at": NOW, "original": {"x": 1}}
-
-        assert (archived_from(aside).id, archived_from(aside).reason) == (1, "r")
-
     def test_a_result_that_does_not_fit_is_dropped_and_said(self) -> None:
         raw = outcomes.succeeded(job_document(a_job()), Execution(NOW, NOW, "w"), NOW, "x" * LARGEST_JOB)
 

@@ -27,14 +27,6 @@ def drawn(width: int, columns: tuple[Column | str, ...] = COLUMNS) -> list[str]:
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
-def test_all_of_it_where_there_is_room() -> None:
-    assert drawn(100) == [
-        "id                    task                     note                            owner",
-        "short                 a-task-with-a-long-name  something to be said at length  ada",
-        "an-id-of-20-letters-  x                                                        bob",
-    ]
-
-
 def test_what_matters_least_is_left_out_first() -> None:
     heads = {width: drawn(width)[0].split() for width in (100, 41, 35, 25)}
 

@@ -177,19 +177,6 @@ class TestOneDefinitionAgain:
 
         assert self.runs(owner, "in_a_cell") == "after"
 
-    def test_a_decorator_used_by_two_modules_does_not_make_their_tasks_one(self, owner: Recruiter) -> None:
-        write("deco_d.py", "def careless(function):\n    def wrapper(): return function()\n    return wrapper\n")
-        text = "from deco_d import careless\nfrom owner_d import recruiter\n@recruiter.task\n@careless\ndef {}(): ...\n"
-        write("one_d.py", text.format("charge"))
-        write("two_d.py", text.format("refund"))
-        one = importlib.import_module("one_d")
-
-        importlib.reload(one)  # of the module, not of its decorator
-        with pytest.raises(TaskExists):
-            importlib.import_module("two_d")
-
-        assert owner.registry.has("wrapper")
-
 
 SCRIPT = """
 import json

@@ -175,16 +175,6 @@ class TestMustNotStart:
         assert [job for _, job in child.jobs()] == [other]
         assert worker.outcomes() == {cancelled.id: None}
 
-    def test_what_comes_while_it_is_paused_is_handed_back(self, make: Make) -> None:
-        worker = make()
-        (child,) = worker.children
-        worker.dispatcher.pause()
-        late = held()
-
-        worker.arrive(late)
-
-        assert (child.jobs(), worker.outcomes()) == ([], {late.id: None})
-
     def test_what_is_cancelled_between_two_states_is_handed_back(self, make: Make) -> None:
         worker = make()
         (child,) = worker.children

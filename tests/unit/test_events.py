@@ -5,19 +5,6 @@ from __future__ import annotations
 from recruiter.events import Event, Events
 
 
-def test_listen_can_be_a_decorator() -> None:
-    events, heard = Events(), list[str]()
-
-    @events.listen
-    def hear(event: Event) -> None:
-        heard.append(event.name)
-
-    events.emit("worker.left", worker="w")
-    hear(Event("called"))
-
-    assert heard == ["worker.left", "called"]
-
-
 def test_one_that_fails_harms_nobody_and_is_told() -> None:
     events, heard = Events(), list[Event]()
 

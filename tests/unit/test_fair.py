@@ -32,12 +32,6 @@ def test_by_weight() -> None:
     assert [each[0] for each in turns[:8]].count("a") == 6
 
 
-def test_within_a_tenant_priority_and_time_decide() -> None:
-    candidates = sorted([*queue("a1", "b1"), *queue("a2", priority=9)], key=lambda candidate: candidate.rank)
-
-    assert order(candidates) == ["a2", "b1", "a1"]
-
-
 def test_other_groups_do_not_notice() -> None:
     candidates = sorted(
         [*queue("a1", "a2", "a3", "b1"), *queue("x1", "x2", group="other")], key=lambda candidate: candidate.rank

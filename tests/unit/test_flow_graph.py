@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 from bson import ObjectId
 
 from recruiter.domain.flow import (
     FOLDED,
-    FlowState,
     FlowStep,
-    On,
     StepState,
     Verdict,
     branches,
     culprits,
-    due_at_the_end,
     in_order,
     layers,
     verdict,
@@ -29,20 +24,6 @@ PENDING, DONE, FAILED = StepState.PENDING, StepState.SUCCEEDED, StepState.FAILED
 
 
 class TestGraph:
-    def test_each_step_comes_after_those_it_waits_for(self) -> None:
-        rng = random.Random(1)
-        for _ in range(50):
-            numbers = list(range(30))
-            rng.shuffle(numbers)
-            graph: dict[JobId, list[JobId]] = {
-                step: rng.sample(numbers[:place], min(place, rng.randint(0, 4))) for place, step in enumerate(numbers)
-            }
-            shuffled: dict[JobId, list[JobId]] = {step: graph[step] for step in rng.sample(numbers, len(numbers))}
-
-            place = {step: number for number, step in enumerate(in_order(shuffled))}
-
-            assert all(place[other] < place[step] for step, after in graph.items() for other in after)
-
     def test_a_cycle_is_refused_and_named(self) -> None:
         with pytest.raises(InvalidFlow, match="wait for each other") as refused:
             in_order({"root": [], "a": ["root", "c"], "b": ["a"], "c": ["b"], "after": ["c"]}, str)
@@ -87,14 +68,6 @@ class TestVerdict:
         step = FlowStep(FLOW, "x", ("a", "b", "c"), frozenset(["b"]))
 
         assert culprits(step, {"a": FAILED, "b": FAILED, "c": DONE}) == ["a"]
-
-
-class TestOutcome:
-    def test_what_waits_for_the_end_runs_once(self) -> None:
-        assert due_at_the_end(FlowState.SUCCEEDED, ()) == [On.SUCCESS, On.END]
-        assert due_at_the_end(FlowState.FAILED, ()) == [On.FAILURE, On.END]
-        assert due_at_the_end(FlowState.SUCCEEDED, {On.FAILURE, On.END}) == [On.SUCCESS]
-        assert due_at_the_end(FlowState.FAILED, {On.FAILURE, On.END}) == []
 
 
 class TestTree:

@@ -50,22 +50,6 @@ def settle(held: HeldJobs, holding: Holding) -> list[JobId]:
     return [id for id, _ in outcomes]
 
 
-def test_the_way_of_a_job(held: HeldJobs) -> None:
-    assert held.hear(named("a"))
-    assert held.state("a") is ASSIGNED
-    held.fetched(held.to_fetch(), [a_held_job("a")])
-    assert held.state("a") is FETCHED
-    assert taken(held) == ["a"]
-    assert held.state("a") is TAKEN
-    held.ended([("a", DONE)])
-    assert held.state("a") is ENDED
-    assert held.to_settle() == [("a", DONE)]
-    assert held.state("a") is SETTLING
-    held.settled([("a", DONE)], named(settled=1))
-    assert held.state("a") is None
-    assert held.all_settled
-
-
 def test_an_outcome_that_could_not_be_written_is_written_next_time(held: HeldJobs) -> None:
     fetch(held, a_held_job("a"), a_held_job("b"))
     held.ended([("a", DONE), ("b", None)])
@@ -194,15 +178,6 @@ class TestEvents:
 
 
 class TestFetching:
-    def test_a_job_that_is_gone_or_cancelled_is_handed_back(self, held: HeldJobs) -> None:
-        cancelled = encode({**job_document(a_job("cancelled")), "lane": "/cancelled"})
-        held.hear(named("gone", "cancelled", "there"))
-
-        assert held.fetched(held.to_fetch(), [a_held_job("there"), HeldJob.read("cancelled", cancelled)])
-
-        assert held.to_settle() == [("gone", None), ("cancelled", None)]
-        assert taken(held) == ["there"]
-
     def test_a_document_that_cannot_be_read_is_left_to_the_child(self) -> None:
         job = HeldJob.read("x", b"nonsense")
 
@@ -259,18 +234,6 @@ class TestGoingBack:
         held.put_back(first)
 
         assert taken(held) == ["a", "b", "c"]
-
-    def test_everything_that_the_runner_has_not_taken_is_handed_back(self, held: HeldJobs) -> None:
-        fetch(held, a_held_job("taken"))
-        taken(held)
-        held.hear(named("taken", "fetched", given=2))
-        held.fetched(held.to_fetch(), [a_held_job("fetched")])
-        held.hear(named("taken", "fetched", "assigned", given=3))
-
-        assert held.hand_back_untaken() == 2
-
-        assert {id for id, _ in held.to_settle()} == {"fetched", "assigned"}
-        assert (held.to_fetch(), taken(held)) == ([], [])
 
     def test_if_jobs_take_longer_than_those_before_them_the_last_go_back(self, held: HeldJobs) -> None:
         fetch(held, *(a_held_job(number) for number in range(50)))

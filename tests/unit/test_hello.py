@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from recruiter.errors import NotAReplicaSet, ServerTooOld
+from recruiter.errors import ServerTooOld
 from recruiter.store.database import check_hello
 
 REPLICA_SET = {"isWritablePrimary": True, "setName": "rs0", "me": "db1:27017", "maxWireVersion": 17}
 MONGOS = {"isWritablePrimary": True, "msg": "isdbgrid", "maxWireVersion": 17, "ok": 1.0}
-STANDALONE = {"isWritablePrimary": True, "maxWireVersion": 17, "ok": 1.0}
 
 
 @pytest.mark.parametrize("hello", [REPLICA_SET, MONGOS, {**MONGOS, "maxWireVersion": 25}])
 def test_a_replica_set_and_a_mongos_can_be_used(hello: dict[str, object]) -> None:
     check_hello(hello, "db1")
-
-
-def test_a_standalone_server_cannot() -> None:
-    with pytest.raises(NotAReplicaSet, match="db1"):
-        check_hello(STANDALONE, "db1")
 
 
 @pytest.mark.parametrize(("hello", "address"), [(REPLICA_SET, "db1:27017"), (MONGOS, "router")])

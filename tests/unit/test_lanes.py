@@ -10,20 +10,6 @@ from recruiter.domain.lane import Lane
 from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.planning.needs import Needs
 
-LANES = [
-    ("mail/send", Lane("mail", "send")),
-    ("media/encode/mem=2147483648,proc=4", Lane("media", "encode", Needs.of(mem="2GiB", proc=4))),
-    ("mail/send//customer:42", Lane("mail", "send", key="customer:42")),
-    ("generic/poison///isolated", Lane("generic", "poison", isolated=True)),
-    ("a/b/gpu=1/k/isolated", Lane("a", "b", Needs.of(gpu=1), "k", True)),
-]
-
-
-@pytest.mark.parametrize(("text", "lane"), LANES)
-def test_there_and_back(text: str, lane: Lane) -> None:
-    assert Lane.parse(text) == lane
-    assert str(lane) == text
-
 
 @pytest.mark.parametrize(
     ("text", "lane"),

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from recruiter.domain.lane import Lane
 from recruiter.domain.planning.limits import (
-    LIMITLESS,
     AtLimit,
     AtRate,
     FleetBusy,
@@ -133,14 +132,6 @@ def test_what_it_covers(subject: str, lane: str, bucket: str | None) -> None:
 
 
 class TestRate:
-    def test_a_window_that_slides(self) -> None:
-        rate = Rate(3, 10)
-        log = [(NOW - 9 * SECOND, 2), (NOW - 4 * SECOND, 1)]
-
-        assert rate.left(log, NOW) == 0
-        assert rate.next_at(log, NOW) == NOW + SECOND
-        assert rate.left(log, NOW + SECOND) == 2
-
     def test_a_clock_that_was_ahead(self) -> None:
         """Starts in the near future count; what is a window away cannot be in one with now."""
         assert Rate(1, 10).left([(NOW + 5 * SECOND, 1)], NOW) == 0
@@ -180,19 +171,6 @@ def test_no_window_holds_more(steps: list[tuple[int, int]], count: int, seconds:
 
 
 class TestMeter:
-    def test_counts_what_is_held(self) -> None:
-        meter = Meter([Limit("task:a", 3), Limit("group:g", 2)], {}, NOW)
-        lane, other = Lane("g", "a"), Lane("h", "a")
-
-        assert (meter.room(lane), meter.room(other), meter.room(Lane("x", "y"))) == (2, 3, LIMITLESS)
-        meter.take(lane, 1)
-        meter.take(lane, 2)
-
-        assert meter.refusal(lane) == AtLimit("group:g", 2, (1, 2), 2)
-        assert not meter.allows(lane)
-        assert meter.allows(other)
-        assert meter.room(other) == 1
-
     def test_more_is_held_than_a_lowered_limit_allows(self) -> None:
         meter = Meter([Limit("task:a", 1)], {}, NOW)
         for id in range(8):
@@ -202,17 +180,6 @@ class TestMeter:
         assert str(meter.refusal(Lane("g", "a"))) == (
             "task a is at its limit of 1 (held by jobs 0, 1, 2, 3, 4 and 3 more)"
         )
-
-    def test_a_rate(self) -> None:
-        rate = Rate(3, 10)
-        meter = Meter([Limit("task:a", rate=rate)], {"task:a": [(NOW - SECOND, 2)]}, NOW)
-        lane = Lane("g", "a")
-        assert meter.room(lane) == 1
-
-        meter.start(lane, 1)
-
-        assert meter.refusal(lane) == AtRate("task:a", rate, NOW + 9 * SECOND)
-        assert meter.logs() == {"task:a": [(NOW - SECOND, 2), (NOW, 1)]}
 
     def test_the_next_start_is_that_of_the_log_that_is_kept(self) -> None:
         """Given a log whose moments are rounded up when a start is noted, then the reason names no earlier moment."""
@@ -225,13 +192,6 @@ class TestMeter:
 
         assert isinstance(reason, AtRate)
         assert rate.left(meter.logs()["task:a"], reason.next_at) == 1
-
-    def test_jobs_that_are_held_are_no_new_starts(self) -> None:
-        meter = Meter([Limit("key:k", 9, Rate(3, 10))], {}, NOW)
-        meter.take(Lane("g", "a", key="k:1"), 1)
-
-        assert meter.room(Lane("g", "a", key="k:1")) == 3
-        assert meter.logs() == {}
 
     def test_what_the_fleet_may_use(self) -> None:
         meter = Meter([Limit.of("resource:mem", "10GB")], {}, NOW)

@@ -78,15 +78,6 @@ class TestText:
             found[6] == "worker w1 was silent and was retired; 3 jobs released; jobs that ran at its last heartbeat: 7"
         )
 
-    def test_jobs_that_nobody_can_run(self, lines: Lines) -> None:
-        jobs = {"group": "media", "task": "encode"}
-        reason = "needs 2 of gpu, and no host that serves it has more than 1"
-
-        unserved, never = lines(Event("lane.unserved", jobs), Event("lane.never_fits", {**jobs, "reason": reason}))
-
-        assert "WARNING jobs of task encode in group media wait, and no worker serves them" in unserved
-        assert f"ERROR   jobs of task encode in group media cannot run: each {reason}" in never
-
     def test_when_a_job_runs_again(self, lines: Lines) -> None:
         at = {"job": 1, "next": datetime(2026, 11, 17, 3, 15, tzinfo=UTC), "reason": "it sleeps for 3d"}
 
@@ -96,18 +87,6 @@ class TestText:
 
         assert later.endswith("job 1 runs again at 03:15:00: it sleeps for 3d")
         assert signal.endswith("job 1 runs again when its signal comes: it waits")
-
-    def test_a_failure_with_its_trace(self, lines: Lines) -> None:
-        stream = io.StringIO()
-        assert lines(stream=stream) == []
-        try:
-            raise ZeroDivisionError("oh")
-        except ZeroDivisionError:
-            logging.getLogger("recruiter").exception("it broke")
-
-        text = stream.getvalue()
-        assert "it broke" in text
-        assert "ZeroDivisionError: oh" in text
 
 
 class TestColour:

@@ -15,20 +15,6 @@ GIB = 2**30
 
 
 class TestMaking:
-    def test_from_keywords_and_from_a_mapping(self) -> None:
-        wanted = Needs.of(proc=2, mem=4 * GIB)
-
-        assert Needs.of({"proc": 2, "mem": 4 * GIB}) == wanted
-        assert Needs.of({"mem": "4GiB"}, proc=2.0) == wanted
-        assert hash(Needs.of({"mem": "4GiB"}, proc=2.0)) == hash(wanted)
-        assert wanted.amounts() == {"mem": 4 * GIB, "proc": 2}
-
-    def test_nothing(self) -> None:
-        assert not Needs.of(proc=0, mem=None, gpu=0.0)
-        assert Needs.of(proc=0) == Needs.of() == Needs()
-        assert str(Needs()) == ""
-        assert Needs.of(proc=1)
-
     @pytest.mark.parametrize("amount", [-1, -0.5, float("nan"), float("inf"), True, "two", "", "1e3", "-1", [1], 2**61])
     def test_not_an_amount(self, amount: Any) -> None:
         with pytest.raises(InvalidJob, match="proc"):
@@ -109,12 +95,6 @@ class TestAmounts:
     def test_amounts_that_are_compared_have_the_same_units(self) -> None:
         assert said("mem", 4 * GIB * 1000, 4 * 10**12) == ["4 GiB", "3.725 GiB"]
         assert said("mem", 4 * 10**12, 4 * GIB * 1000) == ["4 GB", "4.295 GB"]
-
-
-class TestText:
-    def test_the_one_way_to_write_it(self) -> None:
-        assert str(Needs.of(proc=2.0, mem="4GiB")) == "mem=4294967296,proc=2"
-        assert str(Needs.of({"licence:matlab": 1}, proc=0.50)) == "licence:matlab=1,proc=0.5"
 
 
 amounts = st.dictionaries(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,14 +10,13 @@ import pytest
 from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.planning.hosts import Reservation
-from recruiter.domain.planning.limits import AtLimit, AtRate, FleetBusy, KeptFor, Limit, Rate
+from recruiter.domain.planning.limits import AtLimit, FleetBusy, KeptFor, Limit, Rate
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.planning.pack import AssignedJob, Candidate, Packing, pack
 from recruiter.domain.planning.reasons import HostsBusy, IsolatedBusy, NeverFits, NoWorker, SlotsBusy
 from recruiter.domain.planning.workers import RosterWorker
 from tests.samples import NOW
 
-SECOND = timedelta(seconds=1)
 GIB = 2**30 * 1000
 """In thousandths of a byte, as amounts are counted."""
 
@@ -79,14 +77,6 @@ class TestResources:
             "large": [2],
         }
 
-    def test_what_a_job_does_not_need_is_left_to_others(self) -> None:
-        places = [place("a"), place("b")]
-        has = {"host of a": "gpu=1,proc=4", "host of b": "proc=4"}
-
-        packing = plan(jobs(6, "g/t/proc=1"), places, has)
-
-        assert packing.assignments == {"b": [1, 2, 3, 4], "a": [5, 6]}
-
     def test_it_fits_nowhere_ever(self) -> None:
         places, has = [place("a"), place("b")], {"host of a": "mem=10,proc=4", "host of b": "mem=30,proc=2"}
 
@@ -103,20 +93,6 @@ class TestResources:
 
 
 class TestLimits:
-    def test_of_a_rate(self) -> None:
-        rate = Rate(5, 60)
-
-        packing = plan(
-            jobs(9),
-            [place(slots=9)],
-            limits=[Limit("task:t", rate=rate)],
-            starts={"task:t": [(NOW - 90 * SECOND, 4), (NOW - 50 * SECOND, 3)]},
-        )
-
-        assert packing.assignments == {"w": [1, 2]}
-        assert packing.starts == {"task:t": rate.noted([(NOW - 50 * SECOND, 3)], NOW, 2)}
-        assert why(packing) == AtRate("task:t", rate, rate.next_at(packing.starts["task:t"], NOW))
-
     def test_a_licence_floats(self) -> None:
         """No host declares it; so many may use it, wherever they run."""
         limit = Limit("resource:licence:matlab", 3, floating=True)
@@ -266,15 +242,6 @@ class TestIsolated:
 class TestBuffers:
     """Which workers must not be filled with jobs that can be prefetched."""
 
-    def test_a_slot_for_each_that_cannot_be_prefetched(self) -> None:
-        places = [place("a", slots=2, holds=20), place("b", slots=2, holds=9), place("c", slots=2, holds=30)]
-        limits = [Limit("task:t", 3)]
-
-        assert plan(jobs(1), places, limits=limits).drained == {"b"}
-        assert plan(jobs(1), places, limits=limits).reserved == {1: Reservation("b", "host of b")}
-        assert plan(jobs(9), places, limits=limits).drained == {"a", "b", "c"}
-        assert plan(jobs(9), places, limits=[Limit("task:t", 0)]).drained == frozenset(), "at its limit anyway"
-
     def test_one_with_a_limit_waits_in_the_largest_buffer(self) -> None:
         """It has its turn there in a moment, and no worker has to be emptied for it."""
         places = [place("a", slots=2, holds=20, prefetch=30), place("b", slots=2, holds=9, prefetch=10)]
@@ -337,13 +304,6 @@ class TestBuffers:
         packing = plan([job(1, "g/t/licence=1")], [place(holds=20)], "", [held(90, "g/u/licence=1", "x")], limits)
 
         assert (packing.kept, packing.drained) == ({"w": 1}, frozenset())
-
-    def test_who_waits_only_for_a_slot_keeps_no_limit_from_others(self) -> None:
-        places = [place("a", holds=20, groups=frozenset({"g"})), place("b", groups=frozenset({"h"}))]
-
-        packing = plan([*jobs(5, "g/t"), *jobs(5, "h/t", 11)], places, limits=[Limit("task:t", 3)])
-
-        assert packing.assignments == {"b": [11, 12, 13]}
 
 
 def test_sentences() -> None:

@@ -12,7 +12,6 @@ from recruiter.cli.options import TargetOptions, settings_from, target_for
 from recruiter.errors import InvalidName, SettingsError
 from recruiter.settings import Settings
 from recruiter.store.connection import Target
-from recruiter.store.database import Store
 
 
 @pytest.fixture(autouse=True)
@@ -25,10 +24,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class TestWhatItMayBe:
-    @pytest.mark.parametrize("prefix", ["", "recruiter.", "jobs_", "a", "acme.jobs.", "_x", "Jobs2.", "a" * 64])
-    def test_a_good_prefix_is_taken_as_it_is(self, prefix: str) -> None:
-        assert Recruiter("nowhere/shop", prefix=prefix).target.prefix == prefix
-
     @pytest.mark.parametrize(
         "prefix",
         [
@@ -46,18 +41,6 @@ class TestWhatItMayBe:
 
 
 class TestWhoSaysIt:
-    @pytest.mark.parametrize("named", ["", "env_"])
-    def test_the_environment(self, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("RECRUITER_PREFIX", named)
-
-        assert Recruiter("nowhere/shop").target.prefix == named
-        assert Recruiter("nowhere/shop", prefix="own_").target.prefix == "own_"
-
-    def test_the_settings_file(self, folder: Path) -> None:
-        (folder / "recruiter.toml").write_text('prefix = "file_"\n')
-
-        assert Recruiter("nowhere/shop").target.prefix == "file_"
-
     def test_a_recruiter_that_is_pointed_at_another_address_keeps_its_prefix(self) -> None:
         recruiter = Recruiter("nowhere/shop", prefix="own_")
 
@@ -82,9 +65,3 @@ class TestWhoSaysIt:
         assert target_for(settings_from(TargetOptions(prefix="")), own) == Target("mongodb://nowhere/shop", "shop", "")
         monkeypatch.setenv("RECRUITER_PREFIX", "env_")
         assert target_for(settings_from(TargetOptions()), own).prefix == "env_"
-
-
-def test_every_collection_has_it() -> None:
-    plain = Store(Target.parse("nowhere/shop", "")).collections()
-
-    assert [f"a_{name}" for name in plain] == Store(Target.parse("nowhere/shop", "a_")).collections()

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from recruiter.domain.progress import (
     LINES_KEPT,
     LOG_BYTES,
-    LONGEST_ERROR,
     LONGEST_STAGE,
     STATUS_KEPT,
     LogLine,
@@ -37,20 +36,6 @@ def stages(progress: Progress) -> list[tuple[str | None, float]]:
 
 
 class TestStatus:
-    def test_the_same_stage_replaces_and_a_new_one_appends(self) -> None:
-        """Given the stages of the seed, then each has one entry, with what it said last."""
-        record = recorder()
-        for stage, progress in (("bowtie_build", 0.2), ("bowtie_build", 0.429), ("snap_build", 0.571)):
-            record.stage(stage, progress, NOW)
-        record.stage("update_db", 0.714, LATER)
-
-        assert record.all().status == (
-            StatusEntry("running", "bowtie_build", 0.429, None, NOW),
-            StatusEntry("running", "snap_build", 0.571, None, NOW),
-            StatusEntry("running", "update_db", 0.714, None, LATER),
-        )
-        assert (record.all().stage, record.all().reached) == ("update_db", 0.714)
-
     @pytest.mark.parametrize(
         ("value", "kept"), [(0.5, 0.5), (1, 1.0), (1.0000001, 1.0), (43, 1.0), (-1, 0.0), (float("nan"), 0.0)]
     )
@@ -96,26 +81,6 @@ class TestStatus:
 
 
 class TestTheEnd:
-    def test_failure_has_the_error_and_how_far_it_was(self) -> None:
-        record = recorder()
-        record.stage("a", 0.3, NOW)
-
-        last = record.all().concluded(State.FAILED, LATER, "ValueError: " + "x" * 1000).status[-1]
-
-        assert (last.state, last.stage, last.progress, last.date) == ("failed", "a", 0.3, LATER)
-        assert last.error is not None
-        assert last.error.startswith("ValueError: xxx")
-        assert len(last.error) < LONGEST_ERROR + 50
-
-    def test_the_next_attempt_begins_anew_after_what_was_said_before(self) -> None:
-        first = recorder()
-        first.stage("a", 0.8, NOW)
-        waiting = first.all().concluded(State.WAITING, NOW, "ConnectionError: gone")
-        second = recorder(waiting)
-        second.stage("a", 0.1, LATER)
-
-        assert second.all().status == (*waiting.status, StatusEntry("running", "a", 0.1, None, LATER))
-
     def test_one_that_was_interrupted_is_not_gone_on_with(self) -> None:
         """Given an attempt that was handed back in the middle, then the next one does not replace what it said."""
         interrupted = recorder()
@@ -124,15 +89,6 @@ class TestTheEnd:
         again.stage("a", 0.1, LATER)
 
         assert stages(again.all()) == [("a", 0.8), ("a", 0.1)]
-
-    def test_an_attempt_that_said_nothing_does_not_take_credit(self) -> None:
-        record = recorder()
-        record.stage("a", 0.8, NOW)
-        waiting = record.all().concluded(State.WAITING, NOW, "first")
-
-        assert waiting.concluded(State.FAILED, LATER, "second").status[-1] == StatusEntry(
-            "failed", None, 0.0, "second", LATER
-        )
 
 
 class TestLog:

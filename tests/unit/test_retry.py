@@ -28,7 +28,7 @@ from recruiter.domain.retry.policies import (
     TimeTable,
 )
 from recruiter.domain.state import Why
-from recruiter.errors import InvalidJob, InvalidName
+from recruiter.errors import InvalidJob
 
 CREATED = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -231,13 +231,6 @@ class TestRegistry:
     def test_hostile_documents_are_refused(self, document: Any) -> None:
         with pytest.raises(InvalidJob):
             PolicyRegistry().load(document)
-
-    def test_two_classes_cannot_share_a_name(self) -> None:
-        registry = PolicyRegistry()
-        registry.register(NightShift)
-        registry.register(NightShift)
-        with pytest.raises(InvalidName, match="'NightShift' already"):
-            registry.register(Answers, name="NightShift")
 
     def test_only_is_said_once(self) -> None:
         limited = RetriableExceptionFilter(RetryForever(1), ("OSError",))

@@ -18,7 +18,6 @@ from recruiter.domain.schedule.scheduler import (
     SchedulePolicy,
     late_occurrences,
     next_occurrence,
-    occurrence_id,
 )
 from recruiter.errors import InvalidDuration, InvalidJob, InvalidName, InvalidSchedule
 
@@ -360,18 +359,6 @@ def test_a_policy_that_answers_nonsense_is_told_so(answer: Any, problem: str) ->
 
 
 # What an occurrence is called.
-
-
-@pytest.mark.parametrize(
-    ("urn", "instant", "expected"),
-    [
-        ("report:daily", datetime(2030, 1, 1, 6, tzinfo=UTC), "report:daily@2030-01-01T06:00:00Z"),
-        ("report:daily", datetime(2030, 1, 1, 7, tzinfo=ZoneInfo("Europe/Rome")), "report:daily@2030-01-01T06:00:00Z"),
-        ("a@b@2030", datetime(2030, 1, 1, 6, 0, 0, 500_000, UTC), "a@b@2030@2030-01-01T06:00:00.500000Z"),
-    ],
-)
-def test_the_id_of_an_occurrence(urn: str, instant: datetime, expected: str) -> None:
-    assert occurrence_id(urn, instant) == expected
 
 
 # Policies as documents.

@@ -38,13 +38,6 @@ class TestOrder:
         assert settings.backoff_to == timedelta(seconds=10), "default"
         assert TargetSettings().target == "file/db"
 
-    def test_the_file_can_be_somewhere_else(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        (folder / "recruiter.toml").write_text("processes = 2\n")
-        (folder / "other.toml").write_text("processes = 3\n")
-        monkeypatch.setenv("RECRUITER_CONFIG", str(folder / "other.toml"))
-
-        assert Settings.load().processes == 3
-
     def test_the_target_alone_ignores_what_it_does_not_know(self, folder: Path) -> None:
         (folder / "recruiter.toml").write_text('target = "h/db"\nprocesses = 2\n')
 
@@ -52,10 +45,6 @@ class TestOrder:
 
 
 class TestValues:
-    @pytest.mark.parametrize("value", ["5 minutes", "5m", "300", 300, 300.0, timedelta(minutes=5)], ids=repr)
-    def test_durations_as_people_write_them(self, value: object) -> None:
-        assert Settings.load(grace=value).grace == timedelta(minutes=5)
-
     @pytest.mark.parametrize(
         ("value", "groups"),
         [("mail", ("mail",)), ("mail, images ,", ("mail", "images")), (["a", "b"], ("a", "b")), ("", None), ([], None)],

@@ -27,7 +27,7 @@ from recruiter.store.codec import encode, job_document
 from recruiter.store.connection import Wakers
 from recruiter.store.roster_fields import Holding
 from tests.conftest import eventually
-from tests.samples import a_job, done, to_retry
+from tests.samples import a_job, done
 
 
 class FakeTransactions:
@@ -116,18 +116,6 @@ def worker() -> Fixture:
 
 
 class TestTheSettler:
-    def test_all_that_has_gathered_is_written_together_and_is_not_held_any_more(self, worker: Fixture) -> None:
-        worker.holds("a", "b", "c")
-        worker.held_jobs.ended([("a", done(a_job("a"))), ("b", to_retry(a_job("b")))])
-        worker.held_jobs.hand_back(["c"])
-
-        assert [id for id, _ in worker.settler.settle()] == ["a", "b", "c"]
-
-        assert (list(worker.transactions.written), len(worker.transactions.batches)) == (["a", "b", "c"], 1)
-        assert [worker.held_jobs.state(id) for id in "abc"] == [None, None, None]
-        assert worker.settled == 1
-        assert worker.settler.settle() == []
-
     def test_when_it_is_superseded_the_registration_is_lost_and_the_results_are_known(self, worker: Fixture) -> None:
         worker.holds("a")
         worker.held_jobs.ended([("a", done(a_job("a")))])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from recruiter.domain.statistics import MINUTE, Counts, Spread, window
+from recruiter.domain.statistics import Counts, Spread
 from recruiter.store import outcomes
 from recruiter.store.codec import job_document
 from recruiter.store.collections import statistics
@@ -50,21 +48,6 @@ def test_a_job_that_never_ran_counts_without_durations() -> None:
     ((_, counts),) = statistics.tally([outcome.end]).items()
 
     assert counts == Counts({"cancelled": 1})
-
-
-class TestWindow:
-    NOON = datetime(2030, 1, 1, 12, 0, 20, tzinfo=UTC)
-
-    def test_the_present_minute_as_far_as_it_has_gone_and_the_whole_one_before(self) -> None:
-        assert window(self.NOON, MINUTE, now=self.NOON) == (self.NOON.replace(minute=59, hour=11, second=0), self.NOON)
-
-    def test_whole_minutes_of_another_time(self) -> None:
-        since, until = window(self.NOON, 5 * MINUTE, now=self.NOON + timedelta(days=1))
-
-        assert (since, until) == (
-            self.NOON.replace(hour=11, minute=55, second=0),
-            self.NOON.replace(minute=1, second=0),
-        )
 
 
 def test_few_durations_have_a_percentile_that_is_one_of_them() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -25,9 +25,6 @@ class Picture:
     taken: datetime
 
 
-def shrink(picture: Picture, width: int) -> None: ...
-
-
 def merge(parts: list[int], names: dict[str, int], *more: int, **options: float) -> None: ...
 
 
@@ -37,16 +34,6 @@ def anything(value): ...  # type: ignore[no-untyped-def]
 def travelled(args: dict[str, Any], *results: dict[str, Any]) -> Any:
     """Through MongoDB, and with the results in place."""
     return filled(decode(encode({"args": args}))["args"], decode(encode({"results": list(results)}))["results"])
-
-
-def test_a_dataclass_travels_from_step_to_step() -> None:
-    picture = Picture("ada", 64, datetime(2030, 1, 1, tzinfo=UTC))
-    signature = Signature.of(shrink)
-    args = signature.bind((StepResult(STEP, Picture), 32), {})
-
-    stored = travelled(args, {"step": STEP, "value": encode_result(picture, Picture)})
-
-    assert signature.unbind(stored) == ((), {"picture": picture, "width": 32})
 
 
 def test_results_in_lists_dicts_and_variable_arguments() -> None:
