@@ -32,11 +32,12 @@ demo: $(STAMP) ## run real jobs on a private MongoDB and show what happened
 test: $(STAMP) ## run the test suite against a real MongoDB
 	$(PYTEST) $(PROOF:%=--ignore=%)
 
-check: $(STAMP) ## format, lint, types, import direction, tests
+check: $(STAMP) ## format, lint, types, import direction, prose, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python packaging/prose.py
 	$(PYTEST) $(PROOF:%=--ignore=%)
 
 browser: $(STAMP) ## test the web console in a real browser
