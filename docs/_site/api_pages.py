@@ -18,20 +18,23 @@ from recruiter.first_use import cached_property
 FOLDER = "reference/api"
 
 _PAGES = {
-    "policies": ("Policies", "When to try again, and when to run again."),
-    "values": ("Values", "What calls answer with and take: plain data, frozen."),
-    "words": ("Words", "Closed lists. Each word is a text, stored as it is written here."),
-    "exceptions": ("Exceptions", "Those that `recruiter` exports; [errors](../errors.md) has all, and what to do."),
-    "functions": ("Functions", "What belongs to no class."),
-    "aliases": ("Types", "Names for types, to annotate with."),
+    "policies": ("Policies", "Retry policies and schedule policies."),
+    "values": ("Values", "Frozen data that calls take and return."),
+    "words": ("Words", "Enumerations. Each value is a string, and documents store it in this form."),
+    "exceptions": (
+        "Exceptions",
+        "Exceptions that `recruiter` exports. [Errors](../errors.md) lists all of them with their remedies.",
+    ),
+    "functions": ("Functions", "Functions outside of classes."),
+    "aliases": ("Types", "Type aliases for your annotations."),
 }
-"""A class has a page of its own; of the other kinds each has one together."""
+"""A class has its own page. All names of another kind share one page."""
 
 _CODE = re.compile(r"(`[^`]*`|\[[^\]]*\]\([^)]*\)|^(?: {4}|```).*$)", re.MULTILINE)
 _CLASS_NAME = re.compile(r"\b((?:[A-Z][a-z]+){2,})\b")
 _RAISES = re.compile(r"\bRaises ([^.;:]+)")
 _FEW = 10
-"""Of fields: what has more is not written as a call."""
+"""Number of fields up to which a value is shown as a constructor call."""
 
 
 class Api:
@@ -45,7 +48,7 @@ class Api:
         self._classes = [public.cls for public in self.names.values() if public.cls is not None]
 
     def pages(self) -> dict[str, str]:
-        """Their text, by their path in the site."""
+        """The pages, by their path in the site."""
         pages = {
             f"{FOLDER}/{name}.md": self._class_page(public)
             for name, public in self.names.items()
@@ -58,7 +61,7 @@ class Api:
         return pages
 
     def complaints(self) -> list[str]:
-        """What readers would miss: docstrings, and errors that do not exist."""
+        """Missing docstrings, and docstrings that name unknown errors."""
         found = []
         for public in self.names.values():
             told = {public.name: self._told(public)} if public.module else {}
@@ -66,11 +69,11 @@ class Api:
                 told |= {f"{public.name}.{member.name}": member.told for member in self._members(public)}
             found += [f"{name} has no docstring" for name, text in told.items() if not text]
             raised = [(name, error) for name, text in told.items() for error in _errors(text)]
-            found += [f"{name} says that it raises {error}: there is no such error" for name, error in raised]
+            found += [f"{name}: its docstring names the unknown error {error}" for name, error in raised]
         return found
 
     def index(self) -> str:
-        """A table of all of them, for the page that leads to them."""
+        """The table of all public names."""
         rows = [
             f"| [`{name}`]({self._link(public).removeprefix('reference/')}) | {self._linked(_first(told), 'api/')} |"
             for name, public in self.names.items()
@@ -91,7 +94,7 @@ class Api:
 
     def _bases(self, cls: type) -> str:
         bases = [base.__name__ for base in cls.__mro__[1:] if base in self._classes]
-        return f"It has everything that a [{bases[0]}]({bases[0]}.md) has, and:" if bases else ""
+        return f"It has all members of [{bases[0]}]({bases[0]}.md), and:" if bases else ""
 
     def _sections(self, public: Public) -> list[str]:
         offered = self._members(public)
@@ -100,16 +103,18 @@ class Api:
         told, last = [], None
         for member in offered:
             if member.section != last:
-                title = member.section or "its attributes"
+                title = member.section or "attributes"
                 told.append(f"## {title[0].upper()}{title[1:]}")
             if member.section == FOR_BUILDERS != last:
-                told.append("Used by the builder, by the processes and by tests; you need them only to build more.")
+                told.append(
+                    "Used by the builder, by the processes and by tests. You need them only to extend Recruiter."
+                )
             last = member.section
             told.append(self._member(member, level=3))
         return told
 
     def _constructor(self, cls: type, name: str) -> str:
-        """How to make one, or how to begin a class of its kind; nothing if that is nobody's business."""
+        """The constructor call, or the first line of a subclass; empty if users never write either."""
         if "__init_subclass__" in vars(cls):
             words = signature(cls.__init_subclass__, "")
             return _block(f"class Yours({name}, {words.removeprefix('(').lstrip()}: ...")
@@ -132,7 +137,7 @@ class Api:
         return "\n\n".join(filter(None, [heading, written, self._linked(member.told), awaited]))
 
     def _entry(self, public: Public) -> str:
-        """A name on a page that it shares with others."""
+        """The section of a name on a shared page."""
         parts = [f"## {public.name}", _imported(public)]
         cls = public.cls
         if public.kind == "aliases":
@@ -159,7 +164,7 @@ class Api:
             for name, annotation, default in own
         ]
         base = next((base.__name__ for base in cls.__mro__[1:] if base in self._classes and inherited), None)
-        more = f"\n\nIt has the fields of a [{base}](#{_anchor(base)}) besides." if base else ""
+        more = f"\n\nIt also has the fields of [{base}](#{_anchor(base)})." if base else ""
         header = ["| field | type | |", "|---|---|---|"] if explained else ["| field | type |", "|---|---|"]
         return "\n".join([*header, *rows]) + more if rows else ""
 
@@ -167,11 +172,11 @@ class Api:
         if public.kind == "aliases":
             return alias(public)[1]
         own: str = (vars(public.cls).get("__doc__") if public.cls else public.value.__doc__) or ""
-        by_python = own.startswith(f"{public.name}(")  # what a dataclass gets when its author says nothing
+        by_python = own.startswith(f"{public.name}(")  # the generated docstring of a dataclass
         return "" if by_python else inspect.cleandoc(own)
 
     def _linked(self, text: str, prefix: str = "") -> str:
-        """With links from the names of classes to their places."""
+        """Adds links from class names to their descriptions."""
         parts = _CODE.split(text)
         for place, part in enumerate(parts):
             if place % 2 == 0:
@@ -189,7 +194,7 @@ class Api:
 
 
 def _errors(text: str) -> list[str]:
-    """The names after "Raises" that nobody knows."""
+    """Unknown names after "Raises"."""
     named = [name for sentence in _RAISES.findall(text) for name in _CLASS_NAME.findall(sentence)]
     return [name for name in named if not hasattr(errors, name) and not hasattr(builtins, name)]
 

@@ -1,8 +1,7 @@
-"""Builds the documentation site: `python docs/_site/build.py [--check] [SITE [DOCS]]`, into build/site unless told
-otherwise. With `--check` it only looks for what is wrong, which takes a third of the time.
+"""Builds the documentation site: `python docs/_site/build.py [--check] [SITE [DOCS]]`, by default into build/site.
 
-A warning is an error: a link or an anchor that leads nowhere, a page that nobody can reach, Markdown that is none, a
-public name without a docstring.
+With `--check` it only reports errors, in a third of the time. A warning is an error: a broken link or anchor, an
+unreachable page, invalid Markdown, a public name without a docstring.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ SITE = ROOT / "build" / "site"
 
 
 def build(site: Path = SITE, docs: Path = DOCS, builder: str = "html") -> int:
-    """0 when all is well."""
+    """Returns 0 if there is no warning."""
     pages = site.parent / f"{site.name}-pages"
     complaints = stage(docs, pages)
     for complaint in complaints:
         print(f"WARNING: {complaint}", file=sys.stderr)
-    anew, quiet, strict = ["-E", "-a"], ["-q"], ["-W", "--keep-going"]
+    fresh, quiet, strict = ["-E", "-a"], ["-q"], ["-W", "--keep-going"]
     settings, doctrees = ["-c", str(Path(__file__).parent)], ["-d", str(pages / ".doctrees")]
-    failed = main([*anew, *quiet, *strict, *settings, *doctrees, "-b", builder, str(pages), str(site)])
+    failed = main([*fresh, *quiet, *strict, *settings, *doctrees, "-b", builder, str(pages), str(site)])
     return failed or bool(complaints)
 
 
@@ -33,6 +32,6 @@ if __name__ == "__main__":
     places = [Path(argument) for argument in sys.argv[1:] if argument != "--check"]
     site, docs = (*places, *(SITE, DOCS)[len(places) :])
     failed = build(site, docs, "dummy" if only_check else "html")
-    well = "all is well" if only_check else f"open {site / 'index.html'}"
+    well = "no warnings" if only_check else f"open {site / 'index.html'}"
     print("there are warnings" if failed else well, file=sys.stderr)
     sys.exit(failed)

@@ -1,4 +1,4 @@
-"""Sphinx's settings. Nothing is fetched, neither while it builds nor by who reads."""
+"""Sphinx's settings. Neither the build nor the built pages fetch anything from other hosts."""
 
 from typing import Any
 
@@ -27,8 +27,8 @@ smartquotes = False
 
 
 def setup(app: Sphinx) -> None:
-    """The navigation beside each page has the titles of all pages, and nothing of their headings. Told so, Sphinx does
-    not copy every heading of every page for each of them, which takes longer than everything else together."""
+    """Limits the navigation to the titles of pages. Otherwise Sphinx copies every heading of every page for each page,
+    which takes longer than the rest of the build."""
     app.connect("html-page-context", titles_alone, priority=400)  # the theme makes its navigation at 500
     app.connect("html-page-context", headings_too, priority=600)
 

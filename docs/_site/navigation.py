@@ -1,7 +1,7 @@
-"""The navigation follows the tables of the home page, so that there is one list and readers see it.
+"""Derives the navigation from the tables of the home page, so that there is only one list of pages.
 
-A table on the home page whose header has a title is a group of its own. A page that is in no table is not lost: it
-stands at the end, and a test says that nobody will find it on the home page.
+A table with a title in its header is a separate group. Pages in no table come last; a test fails for them, because
+readers would not find them on the home page.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _HEADER = re.compile(r"^\| (\w[^|]*?) \|")
 
 
 def groups(home: str) -> dict[str, list[str]]:
-    """The pages that the tables of the home page link to, by title."""
+    """The pages that each table of the home page links to, by the title of the table."""
     found: dict[str, list[str]] = {}
     section = title = ""
     for line in home.splitlines():
@@ -31,7 +31,7 @@ def groups(home: str) -> dict[str, list[str]]:
 
 
 def navigation(home: str, pages: Iterable[str]) -> str:
-    """What the home page gets: a hidden table of contents for each group, and one for what is in none."""
+    """The hidden tables of contents of the home page: one for each group, and one for all other pages."""
     titled = groups(home)
     listed = {page for group in titled.values() for page in group}
     rest = sorted(set(pages) - listed - {"index.md"})

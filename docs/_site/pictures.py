@@ -1,8 +1,8 @@
-"""Takes the pictures of the web console: every page, in light and dark, with real jobs of a real fleet.
+"""Takes screenshots of every page of the web console, in light and dark, with real jobs of a real fleet.
 
     python docs/_site/pictures.py [--folder docs/pictures]
 
-Needs chromium, and what the tests need. About five minutes.
+Needs chromium and the requirements of the tests. Takes about five minutes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.web.world import APPLICATION, World, fill, world  # noqa: E402
 WIDE, PHONE = (1280, 800), (390, 800)
 CONSOLE: dict[str, Any] = {"actions": True, "title": "shop@prod"}
 SETTLED = 3_500
-"""Milliseconds until charts are drawn and the first news has come."""
+"""Milliseconds until charts are drawn and the first update has arrived."""
 
 
 def places(shop: World, ids: dict[str, str]) -> Iterator[tuple[str, str, tuple[int, int]]]:
@@ -57,7 +57,7 @@ def places(shop: World, ids: dict[str, str]) -> Iterator[tuple[str, str, tuple[i
 
 
 def a_busy_quarter(shop: World) -> None:
-    """A few minutes of traffic, so that charts have something to say."""
+    """Creates a few minutes of traffic for the charts."""
     until = time.monotonic() + 150
     number = 1000
     while time.monotonic() < until:
@@ -70,7 +70,7 @@ def a_busy_quarter(shop: World) -> None:
 
 
 def some_flows(shop: World, showcase: Any) -> str:
-    """One that has ended, one that failed, one that runs; the id of the last."""
+    """Starts three flows: one ends, one fails, one keeps running. Returns the id of the last."""
     recruiter, gate = shop.recruiter, shop.folder / "reached"
     gate.write_text("0.45")
     for name, order in (("checkout 4217", 1), ("checkout 4218", 4)):  # the second card is refused
@@ -114,12 +114,12 @@ def take(browser: Browser, shop: World, ids: dict[str, str], folder: Path, only:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=ROOT / "docs" / "pictures")
-    parser.add_argument("--quick", action="store_true", help="without a few minutes of traffic before")
-    parser.add_argument("--only", nargs="*", default=[], help="these pictures: overview, flow, phone-job, …")
+    parser.add_argument("--quick", action="store_true", help="skip the minutes of traffic")
+    parser.add_argument("--only", nargs="*", default=[], help="take only these pictures: overview, flow, phone-job, …")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     with EmbeddedServer() as server, tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        # Tracebacks say where the application is: not where this checkout is.
+        # Tracebacks contain the path of the application, so a copy hides the path of this checkout.
         application = Path(shutil.copy(APPLICATION, Path(folder, "shop.py")))
         sys.path.insert(0, folder)
         showcase = importlib.import_module("shop")

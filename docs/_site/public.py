@@ -1,5 +1,4 @@
-"""Which names are public, found in the code and not in a list: what `recruiter` and its modules export, and the classes
-that their methods answer with."""
+"""Finds the public names: the exports of `recruiter` and its modules, and the classes that their methods return."""
 
 from __future__ import annotations
 
@@ -22,14 +21,14 @@ from recruiter import RetryPolicy, SchedulePolicy
 from recruiter.first_use import cached_property
 
 FOR_BUILDERS = "for extensions"
-"""The section of a class with what the package itself needs; nobody is led there."""
+"""The section of a class for members that only the package itself needs; the index does not link to it."""
 
 _IDENTIFIER = re.compile(r"\b[A-Z]\w+\b")
 
 
 @dataclass(frozen=True)
 class Public:
-    """A public name, and where it is imported from; None when it is only met, as the answer of something else."""
+    """A public name and the module that exports it; None for a class that is only returned by other names."""
 
     name: str
     value: Any
@@ -37,7 +36,7 @@ class Public:
 
     @property
     def cls(self) -> type | None:
-        """The class to describe: itself, or that of an object such as `current_job`."""
+        """The class to describe: the value itself, or the class of an object such as `current_job`."""
         if inspect.isclass(self.value):
             return self.value
         cls = type(self.value)
@@ -61,15 +60,15 @@ class Public:
 class Member:
     name: str
     value: Any
-    """As it is defined: a function, a property, a class method; None for an attribute."""
+    """The definition: a function, a property or a class method; None for an attribute."""
     told: str
     section: str
     async_name: str | None = None
-    """The name of the same for asyncio."""
+    """The name of its async form."""
 
 
 def public_names() -> dict[str, Public]:
-    """By name, in the order in which a reader would meet them."""
+    """All public names: `Recruiter` first, then in alphabetical order."""
     found = {public.name: public for public in _exported()}
     waiting = list(found.values())
     while waiting:
@@ -83,7 +82,7 @@ def public_names() -> dict[str, Public]:
 
 
 def members(cls: type, known: Collection[type] = ()) -> list[Member]:
-    """What a class offers, as it stands in the source; without what it has of `known` classes and does not change."""
+    """The public members of a class in source order, without unchanged members of the `known` base classes."""
     names = [name for name in dir(cls) if not name.startswith("_") and _owner(cls, name) is not None]
     told: list[Member] = []
     for name in names:
@@ -99,7 +98,7 @@ def members(cls: type, known: Collection[type] = ()) -> list[Member]:
 
 
 def _attributes(cls: type, known: Collection[type]) -> list[Member]:
-    """Those that have a docstring."""
+    """The attributes with a docstring."""
     shown = {field for field, _, _ in fields(cls)}
     owners = [owner for owner in cls.__mro__ if owner.__module__.startswith("recruiter") and owner not in known]
     return [
@@ -111,7 +110,7 @@ def _attributes(cls: type, known: Collection[type]) -> list[Member]:
 
 
 def fields(cls: type) -> list[tuple[str, str, Any]]:
-    """Of a dataclass, named tuple or typed document: name, type and default (`...` if there is none)."""
+    """The fields of a dataclass, named tuple or typed dict: name, type and default (`...` if there is none)."""
     if dataclasses.is_dataclass(cls):
         public = [each for each in dataclasses.fields(cls) if not each.name.startswith("_")]
         return [(each.name, str(each.type), _default(each)) for each in public]
@@ -124,7 +123,7 @@ def fields(cls: type) -> list[tuple[str, str, Any]]:
 
 
 def descriptions(cls: type) -> dict[str, str]:
-    """What the fields of a dataclass say of themselves."""
+    """The descriptions in the metadata of dataclass fields."""
     said = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
     return {each.name: each.metadata["means"] for each in said if "means" in each.metadata}
 
@@ -134,7 +133,7 @@ def _annotation(annotation: Any) -> str:
 
 
 def _exported() -> Iterator[Public]:
-    """What `recruiter` exports, and what its modules do that say what they export."""
+    """The exports of `recruiter`, and of its modules that have `__all__`."""
     for name in recruiter.__all__:
         yield Public(name, getattr(recruiter, name), "recruiter")
     for info in pkgutil.iter_modules(recruiter.__path__, "recruiter."):
@@ -144,7 +143,7 @@ def _exported() -> Iterator[Public]:
 
 
 def _answers(public: Public) -> Iterator[type]:
-    """The classes of ours that its members return, or its fields hold."""
+    """The Recruiter classes that its members return or its fields contain."""
     cls = public.cls
     if cls is None or public.kind in ("exceptions", "words"):
         return
@@ -159,7 +158,7 @@ def _answers(public: Public) -> Iterator[type]:
 
 
 def classes_in(annotation: str, where: type) -> Iterator[type]:
-    """The classes of ours that an annotation in this class mentions."""
+    """The Recruiter classes that an annotation in this class names."""
     for name in _IDENTIFIER.findall(annotation):
         found = _meant(sys.modules[where.__module__], name)
         if inspect.isclass(found) and found.__module__.startswith("recruiter."):
@@ -167,14 +166,14 @@ def classes_in(annotation: str, where: type) -> Iterator[type]:
 
 
 def _meant(module: ModuleType, name: str) -> Any:
-    """What a name in an annotation stands for, also if the module imports it for type checkers only."""
+    """The object that a name in an annotation refers to, even if the module imports it only for type checkers."""
     if hasattr(module, name) or name not in imported_names(module):
         return getattr(module, name, None)
     return getattr(importlib.import_module(imported_names(module)[name]), name)
 
 
 def alias(public: Public) -> tuple[str, str]:
-    """The source and the docstring of a name for a type."""
+    """The source and the docstring of a type alias."""
     for name, module in sorted(sys.modules.items()):
         if name.startswith("recruiter.domain") and isinstance(module, ModuleType):
             found = module_source(module).get(public.name)
@@ -184,7 +183,7 @@ def alias(public: Public) -> tuple[str, str]:
 
 
 def _owner(cls: type, name: str) -> type | None:
-    """The class of ours that defines it."""
+    """The Recruiter class that defines the member."""
     owner = next((each for each in cls.__mro__ if name in vars(each) or name in class_source(each).lines), None)
     return owner if owner is not None and owner.__module__.startswith("recruiter") else None
 
@@ -194,7 +193,7 @@ def _is_call(value: Any) -> bool:
 
 
 def _as_before(cls: type, name: str, known: Collection[type]) -> bool:
-    """Whether a class that is described elsewhere has it, and nothing new is said of it."""
+    """Whether a class with its own page has the same member, and this class adds no docstring."""
     owner = _owner(cls, name)
     says_more = owner is cls and bool(getattr(vars(cls)[name], "__doc__", None))
     return not says_more and any(base is not cls and base in known and hasattr(base, name) for base in cls.__mro__)
@@ -206,7 +205,7 @@ def _section(cls: type, name: str) -> str:
 
 
 def _place(cls: type, name: str) -> tuple[bool, bool, int, int]:
-    """What is for builders last, what is in no section first; otherwise by class, and as in the source."""
+    """The sort key: members without a section first, members for builders last, otherwise by class and source line."""
     owner, section = _owner(cls, name) or cls, _section(cls, name)
     line = class_source(owner).lines.get(name, 0)
     return section == FOR_BUILDERS, bool(section), cls.__mro__.index(owner), line

@@ -9,7 +9,7 @@ from stage import DOCS, ROOT, written
 
 
 def outdated() -> dict[str, str | None]:
-    """The pages that are not as they should be, by their path in the repository; None for those that should not be."""
+    """The new content of outdated pages, by their path in the repository; None for pages to delete."""
     pages = {str(path.relative_to(ROOT)): text for path, text in written(DOCS, Api()).items()}
     there = {str(path.relative_to(ROOT)) for path in (DOCS / FOLDER).glob("*.md")}
     wrong: dict[str, str | None] = dict.fromkeys(there - {*pages})

@@ -1,4 +1,4 @@
-"""The list of settings: every one with what the help says of it, its option and its variable."""
+"""The list of settings: each with its help text, its option and its environment variable."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _option(name: str) -> str:
 
 
 def _helps() -> dict[str, str]:
-    """What the options say, by name; where two processes mean different things by one, both."""
+    """The help texts of the options, by name; all of them if processes describe an option differently."""
     told: dict[str, list[str]] = {}
     classes: list[Any] = [cls for _, cls in inspect.getmembers(options, inspect.isclass)]
     for cls in classes:

@@ -1,4 +1,4 @@
-"""How a call is written: as in the source, with defaults that say something."""
+"""Formats signatures as in the source, with readable defaults."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STARS: dict[object, str] = {Parameter.VAR_POSITIONAL: "*", Parameter.VAR_KEYWOR
 
 
 def signature(call: Callable[..., Any], name: str) -> str:
-    """`name(…) -> …`, on one line if it fits, and with one parameter a line if not."""
+    """`name(…) -> …` on one line if it fits, otherwise with one parameter per line."""
     found = inspect.signature(call)
     parameters = _parameters([each for each in found.parameters.values() if each.name not in ("self", "cls")])
     returns = "" if found.return_annotation in (found.empty, "None", None) else f" -> {found.return_annotation}"
@@ -28,7 +28,7 @@ def signature(call: Callable[..., Any], name: str) -> str:
 
 
 def shown(default: Any) -> str:
-    """A default as its author would write it."""
+    """A default value as in the source."""
     match default:
         case Enum(value=str() as text) | (str() as text):
             return f'"{text}"'
@@ -41,7 +41,7 @@ def shown(default: Any) -> str:
 
 
 def _parameters(given: list[Parameter]) -> list[str]:
-    """With the `*` and the `/` that stand between them."""
+    """The parameters, with the separators `*` and `/`."""
     told: list[str] = []
     for before, each, after in zip([None, *given], given, [*given[1:], None], strict=False):
         if each.kind is each.KEYWORD_ONLY and (before is None or before.kind < each.VAR_POSITIONAL):

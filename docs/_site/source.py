@@ -1,4 +1,4 @@
-"""What the source says beside what Python keeps: docstrings of attributes, and the `# -- sections --` of a class."""
+"""Reads facts from the source that Python does not keep: attribute docstrings and the `# -- sections --` of a class."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _SECTION = re.compile(r"^    # -- (.+?) -+$")
 @dataclass(frozen=True)
 class ClassSource:
     attributes: dict[str, str] = field(default_factory=dict)
-    """Docstrings of fields and of what `__init__` sets, by name."""
+    """Docstrings of fields and of attributes set in `__init__`, by name."""
     lines: dict[str, int] = field(default_factory=dict)
-    """Where each member is defined."""
+    """The line of each member's definition."""
     sections: dict[int, str] = field(default_factory=dict)
-    """The title that begins at a line."""
+    """Section titles by the line on which they begin."""
 
     def section_of(self, member: str) -> str:
         before = [line for line in self.sections if line < self.lines.get(member, 0)]
@@ -64,14 +64,14 @@ def _parsed(module: ModuleType) -> tuple[list[str], ast.Module]:
 
 @cache
 def imported_names(module: ModuleType) -> dict[str, str]:
-    """Where a module imports its names from, those for type checkers too."""
+    """The source module of each imported name, including imports for type checkers."""
     imports = (node for node in ast.walk(_parsed(module)[1]) if isinstance(node, ast.ImportFrom))
     return {alias.name: node.module for node in imports for alias in node.names if node.module is not None}
 
 
 @cache
 def module_source(module: ModuleType) -> dict[str, tuple[str, str]]:
-    """What is assigned in a module and has a docstring: its source and that docstring, by name."""
+    """The source and the docstring of each documented assignment in a module, by name."""
     text = inspect.getsource(module)
     tree = ast.parse(text)
     documented = _documented(tree.body)
@@ -80,7 +80,7 @@ def module_source(module: ModuleType) -> dict[str, tuple[str, str]]:
 
 
 def _documented(body: list[ast.stmt]) -> dict[str, str]:
-    """Of each assignment that is followed by a text."""
+    """The docstrings of assignments: the string after each of them."""
     found = {}
     for node, following in pairwise(body):
         if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):

@@ -1,7 +1,7 @@
-"""The pages as the generator gets them: those of the repository, with everything filled in that comes from the code.
+"""Prepares the pages for Sphinx: the pages of the repository, with their generated parts filled in.
 
-A page says `<!-- generated: NAME -->` where something generated belongs, and `<!-- end of NAME -->` where it ends. What
-is between them, and the pages of the API, are in the repository for its readers: `reference.py` writes them.
+`<!-- generated: NAME -->` and `<!-- end of NAME -->` enclose a generated part. `reference.py` writes these parts and the
+API pages into the repository, so that they can be read there too.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ FROM_THE_ROOT = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
 }
-"""Files of the repository that are pages of the site too."""
+"""Files of the repository that are also pages of the site."""
 
 _MARK = re.compile(r"^<!-- generated: (\w+) -->\n.*?^<!-- end of \1 -->$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(((?:\.\./)*)([A-Z]+\.md|docs/[^)#]+\.md)(#[^)]*)?\)")
 
 
 def stage(docs: Path, folder: Path) -> list[str]:
-    """Writes all pages of the site into this folder, which is emptied; returns what is wrong with docstrings."""
+    """Empties the folder, writes all pages of the site into it, and returns the errors in docstrings."""
     shutil.rmtree(folder, ignore_errors=True)
     api = Api()
     for path, text in assembled(docs, api).items():
@@ -45,12 +45,12 @@ def stage(docs: Path, folder: Path) -> list[str]:
 
 
 def generators(api: Api) -> dict[str, Callable[[], str]]:
-    """What makes each generated part, by its name."""
+    """The generator of each part, by its name."""
     return {"names": api.index, "commands": commands, "settings": settings}
 
 
 def written(docs: Path, api: Api) -> dict[Path, str]:
-    """The pages of the repository that have generated parts, as they should be."""
+    """The current content of all pages that are generated or have generated parts."""
 
     def part(match: re.Match[str]) -> str:
         text = generators(api)[match[1]]().strip()
@@ -64,12 +64,12 @@ def written(docs: Path, api: Api) -> dict[Path, str]:
 
 
 def _clean(text: str) -> str:
-    """Without blanks at the ends of lines, which editors remove."""
+    """Removes trailing blanks."""
     return "\n".join(line.rstrip() for line in text.strip().splitlines()) + "\n"
 
 
 def assembled(docs: Path, api: Api) -> dict[str, str]:
-    """The text of every page, by its path in the site."""
+    """The content of every page, by its path in the site."""
     below = api.pages()
     generated = generators(api)
     pages = {str(path.relative_to(docs)): path.read_text() for path in sorted(docs.rglob("*.md"))}
@@ -82,7 +82,7 @@ def assembled(docs: Path, api: Api) -> dict[str, str]:
 
 
 def _inside(match: re.Match[str], page: str) -> str:
-    """A link from or to a file of the repository, as one between pages of the site."""
+    """Turns a link from or to a file of the repository into a link between pages of the site."""
     at_the_root = page in FROM_THE_ROOT.values()
     up = 0 if at_the_root else page.count("/") + 1
     target = FROM_THE_ROOT.get(match[2]) or (match[2].removeprefix("docs/") if at_the_root else None)
