@@ -23,7 +23,7 @@ _PAGES = {
     "words": ("Words", "Enumerations. Each value is a string, and documents store it in this form."),
     "exceptions": (
         "Exceptions",
-        "Exceptions that `recruiter` exports. [Errors](../errors.md) lists all of them with their remedies.",
+        "Exceptions that `recruiter` exports. [Errors](../errors.md) lists every remedy.",
     ),
     "functions": ("Functions", "Functions outside of classes."),
     "aliases": ("Types", "Type aliases for your annotations."),
@@ -106,9 +106,7 @@ class Api:
                 title = member.section or "attributes"
                 told.append(f"## {title[0].upper()}{title[1:]}")
             if member.section == FOR_BUILDERS != last:
-                told.append(
-                    "Used by the builder, by the processes and by tests. You need them only to extend Recruiter."
-                )
+                told.append("For the builder, the processes and tests. You need them only to extend Recruiter.")
             last = member.section
             told.append(self._member(member, level=3))
         return told

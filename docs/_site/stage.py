@@ -1,7 +1,7 @@
 """Prepares the pages for Sphinx: the pages of the repository, with their generated parts filled in.
 
-`<!-- generated: NAME -->` and `<!-- end of NAME -->` enclose a generated part. `reference.py` writes these parts and the
-API pages into the repository, so that they can be read there too.
+`<!-- generated: NAME -->` and `<!-- end of NAME -->` enclose a generated part. `reference.py` writes these parts and
+the API pages into the repository, so that they can be read there too.
 """
 
 from __future__ import annotations
