@@ -3,6 +3,7 @@
     producing    around the call that stores jobs     enqueue, create, enqueue_many, recover
     stamp        for each job that is made            writes into its document what the other process must know
     attempt      around each attempt, where it runs   and is told how the attempt ended
+    process_died for a job that ended because its process did: a crash, a hard timeout, a worker that fell silent
     flush        when a process that runs jobs ends
 
 `recruiter.instrument(OpenTelemetry())` adds one. Without any, nothing is called and nothing is stored. One that raises
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 
-from recruiter.domain.job import Job
+from recruiter.domain.job import ArchivedJob, Job
 from recruiter.domain.text import said_by
 from recruiter.events import Events
 
@@ -50,6 +51,16 @@ class AttemptEnd:
     """When it will be tried again."""
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessDeath:
+    """A job that has ended for good because its process died: nothing in that process could report it."""
+
+    job: ArchivedJob
+    """`job.why` and `job.last_execution` say how it ended."""
+    recruiter: Any
+    """The Recruiter that the task is of."""
+
+
 class Follower:
     """What an instrument knows of one attempt while it runs."""
 
@@ -77,8 +88,13 @@ class Instrument:
         del start
         return nullcontext(Follower())
 
+    def process_died(self, death: ProcessDeath) -> None:
+        """Called once for a job that has ended for good because its process died: it crashed, it was ended by force,
+        or its worker fell silent. Called in another process that has loaded the application."""
+
     def flush(self) -> None:
-        """The process is about to end. Takes two seconds at most."""
+        """Sends what has gathered. Called when a process that runs jobs has nothing to do, once a second while it is
+        busy, and when it ends. Takes two seconds at most."""
 
 
 class Following:
@@ -165,6 +181,10 @@ class Instruments:
         for instrument in self._all:
             following.enter(instrument, start)
         return following
+
+    def process_died(self, death: ProcessDeath) -> None:
+        for instrument in self._all:
+            self._guard(instrument, lambda instrument=instrument: instrument.process_died(death))  # type: ignore[misc]
 
     def flush(self) -> None:
         for instrument in self._all:

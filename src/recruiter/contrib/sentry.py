@@ -3,8 +3,9 @@
     sentry_sdk.init(dsn=…, traces_sample_rate=0.1)
     recruiter.instrument(Sentry())
 
-Needs the extra `sentry`. A job that fails for good is an error there, with the job beside it. Attempts are transactions
-that go on with the trace in which the job was made. Each repeatable job is a monitor (Crons) that is told when a run
+Needs the extra `sentry`. A job that fails for good is an error there, with the job beside it; also a job whose process
+crashed, was ended by force, or fell silent with its worker. Attempts are transactions that continue the trace in which
+the job was made. Each repeatable job is a monitor (Crons) that is told when a run
 begins and how it ended, so Sentry alerts when one is missing.
 """
 
@@ -30,8 +31,9 @@ except ModuleNotFoundError as error:
     raise missing_extra("sentry", error) from None
 
 from recruiter.domain.job import Job
+from recruiter.domain.state import State
 from recruiter.errors import RecruiterError
-from recruiter.instruments import AttemptEnd, AttemptStart, Follower, Instrument
+from recruiter.instruments import AttemptEnd, AttemptStart, Follower, Instrument, ProcessDeath
 from recruiter.store.codec import encode
 from recruiter.store.connection import answered_within
 
@@ -81,13 +83,7 @@ class Sentry(Instrument):
     @contextmanager
     def _attempt(self, start: AttemptStart) -> Iterator[Follower]:
         job = start.job
-        with sentry_sdk.isolation_scope() as scope:
-            scope.clear_breadcrumbs()
-            scope.set_tag("recruiter.task", job.task)
-            scope.set_tag("recruiter.group", job.group)
-            scope.set_context("job", self._context(start))
-            if job.owner is not None:
-                scope.set_user({"username": job.owner})
+        with self._scope(job, start.number, start.worker):
             made_in = dict(job.trace_context or {})
             continued = sentry_sdk.continue_trace(made_in, "queue.process", job.task, "task", _ORIGIN)
             with sentry_sdk.start_transaction(continued) as transaction:
@@ -97,23 +93,52 @@ class Sentry(Instrument):
                 transaction.set_data("messaging.message.body.size", len(encode({"args": job.args})))
                 latency = (datetime.now(UTC) - job.scheduled_at).total_seconds()
                 transaction.set_data("messaging.message.receive.latency", max(0.0, latency) * 1000)
-                yield _SentryFollower(cast(Transaction, transaction), self._retries, self._check_in(start))
+                check_in = self._check_in(job, start.recruiter)
+                yield _SentryFollower(cast(Transaction, transaction), self._retries, check_in)
 
-    def _context(self, start: AttemptStart) -> dict[str, Any]:
-        job = start.job
+    def process_died(self, death: ProcessDeath) -> None:
+        job = death.job
+        with self._scope(job, job.attempts, job.worker or "") as scope:
+            sentry_sdk.continue_trace(dict(job.trace_context or {}))
+            if job.state in (State.FAILED, State.LOST):
+                module, _, kind = (job.error or "JobCrashed").rpartition(".")
+                message = ": ".join(filter(None, (job.reason, job.message))) or job.why
+                # Its message names a process or a worker, and would make each death an issue of its own.
+                scope.fingerprint = ["recruiter", job.task, job.why, kind]
+                scope.set_tag("recruiter.why", job.why)
+                mechanism = {"type": "recruiter", "handled": False}
+                error = {"module": module or None, "type": kind, "value": message, "mechanism": mechanism}
+                at = job.archived_at.isoformat()
+                sentry_sdk.capture_event({"level": "error", "timestamp": at, "exception": {"values": [error]}})
+            check_in = self._check_in(job, death.recruiter)
+            if check_in is not None:
+                check_in.conclude("error", job.execution_time or 0.0)
+
+    @contextmanager
+    def _scope(self, job: Job, attempt: int, worker: str) -> Iterator[sentry_sdk.Scope]:
+        """The scope of one attempt; nothing of it reaches the next one."""
+        with sentry_sdk.isolation_scope() as scope:
+            scope.clear_breadcrumbs()
+            scope.set_tag("recruiter.task", job.task)
+            scope.set_tag("recruiter.group", job.group)
+            scope.set_context("job", self._context(job, attempt, worker))
+            if job.owner is not None:
+                scope.set_user({"username": job.owner})
+            yield scope
+
+    def _context(self, job: Job, attempt: int, worker: str) -> dict[str, Any]:
         facts = {"id": str(job.id), "task": job.task, "group": job.group, "urn": job.urn, "owner": job.owner}
-        facts |= {"attempt": str(start.number), "worker": start.worker, "tags": ", ".join(job.tags) or None}
+        facts |= {"attempt": str(attempt), "worker": worker, "tags": ", ".join(job.tags) or None}
         if self._arguments:
             facts["arguments"] = job.args  # type: ignore[assignment]
         return {name: value for name, value in facts.items() if value is not None}
 
-    def _check_in(self, start: AttemptStart) -> _CheckIn | None:
+    def _check_in(self, job: Job, recruiter: Any) -> _CheckIn | None:
         """Of an occurrence of a repeatable job; other jobs have none."""
-        job = start.job
         if not self._monitors or job.urn is None or not str(job.id).startswith(f"{job.urn}@"):
             return None
         if job.urn not in self._configured:
-            self._configured[job.urn] = _monitor(start.recruiter, job)
+            self._configured[job.urn] = _monitor(recruiter, job)
         return _CheckIn(job, self._configured[job.urn])
 
     def flush(self) -> None:
@@ -159,8 +184,10 @@ class _CheckIn:
     def begin(self) -> None:
         capture_checkin(self._slug, self._id, "in_progress", monitor_config=self._config)
 
-    def conclude(self, status: str) -> None:
-        capture_checkin(self._slug, self._id, status, time.monotonic() - self._began, self._config)
+    def conclude(self, status: str, seconds: float | None = None) -> None:
+        """With the seconds that it took, if they are not the seconds since this object was made."""
+        took = time.monotonic() - self._began if seconds is None else seconds
+        capture_checkin(self._slug, self._id, status, took, self._config)
 
 
 def slug(urn: str) -> str:

@@ -54,11 +54,11 @@ from recruiter.errors import (
     TransactionRepeats,
 )
 from recruiter.events import Event
-from recruiter.instruments import AttemptEnd, AttemptStart
+from recruiter.instruments import AttemptEnd, AttemptStart, ProcessDeath
 from recruiter.interruption import Interruptible
 from recruiter.registry import Call, Registry, RegistryOwner, TaskDefinition
 from recruiter.store import outcomes
-from recruiter.store.codec import Document, decode, id_of, job_from, progress_fields
+from recruiter.store.codec import Document, archived_from, decode, id_of, job_from, progress_fields
 from recruiter.store.job_fields import may_expire, progress_from
 from recruiter.store.job_transaction import AsyncJobTransaction, JobTransaction
 from recruiter.store.outcomes import Outcome, Rescheduled, Settled, ToArchive
@@ -423,6 +423,19 @@ class Executor:
         with suppress(RecruiterError):  # a field cannot be read; the run reports it
             start = AttemptStart(self.job(attempt.document), attempt.number, self.worker, owner)
             attempt.following = owner.instruments.attempt(start)
+
+    def report_end(self, raw: bytes) -> None:
+        """Tells the instruments how a job has ended whose process died, by its document in the archive."""
+        try:
+            document = decode(raw)
+            job, owner = archived_from(document), self.owner(document["task"])
+        except Exception:
+            return  # it cannot be read: `recruiter doctor` reports it
+        if is_sealed(job.args):
+            with suppress(RecruiterError):  # without the key, its arguments stay sealed
+                job = replace(job, args=self._payload(document).open_arguments(job.task, job.args, owner_of(document)))
+        if owner is not None:
+            owner.instruments.process_died(ProcessDeath(job, owner))
 
     def flush(self) -> None:
         """The process is about to end: instruments send their data now."""

@@ -562,6 +562,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
     JobField("latency", "latency"),
     JobField("execution_time", "execution_time"),
     JobField("recovered_as", "recovered_as"),
+    JobField("unreported", use=_U.PROTOCOL | _U.SMALL | _U.HISTORY),
     JobField("original", use=_U.PROTOCOL | _U.DETAIL),
 )
 # fmt: on

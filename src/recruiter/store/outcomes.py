@@ -341,7 +341,13 @@ def crashed(
 ) -> Outcome:
     """The outcome of a job whose process died."""
     execution = Execution(started_at, at, worker, crashed=True, message=message)
-    return failed(document, execution, at, decide_for(document, _policy(document, policies), at))
+    return unreported(failed(document, execution, at, decide_for(document, _policy(document, policies), at)))
+
+
+def unreported(outcome: Outcome) -> Outcome:
+    """The outcome of a job whose own process could not report it. If the job has ended, a worker whose application has
+    instruments reports the end to them, once (`EndReporter`)."""
+    return with_fields(outcome, {"unreported": outcome.end.at}) if isinstance(outcome, ToArchive) else outcome
 
 
 def worker_died(
@@ -358,7 +364,7 @@ def worker_died(
     if deaths >= MAX_WORKER_DEATHS:
         fields["reason"] = f"its whole worker died {deaths} times; the last time: {message}"
         fields |= _concluded(document, State.FAILED, at, message)
-        return to_archive(document, Why.WORKER_DIED_TOO_MANY_TIMES, at, fields)
+        return unreported(to_archive(document, Why.WORKER_DIED_TOO_MANY_TIMES, at, fields))
     fields |= _concluded(document, State.WAITING, at, message)
     fields |= {"lane": lane_of(document, worker_deaths=deaths), **_begun(document, started_at, at)}
     return rescheduled(document["_id"], document["attempts"], fields)
@@ -424,7 +430,7 @@ def ended_by_force(
     if isinstance(policy, _DecidedLater):  # counted like a crash, which is bounded
         return crashed(document, policies, worker=worker, started_at=started_at, at=at, message=str(error))
     execution = Execution(started_at, at, worker, exception=exception_names(type(error))[0], message=str(error))
-    return failed(document, execution, at, decide_for(document, policy, at, error))
+    return unreported(failed(document, execution, at, decide_for(document, policy, at, error)))
 
 
 def not_started(document: Document) -> Rescheduled:

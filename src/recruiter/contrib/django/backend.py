@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import partial
@@ -16,7 +17,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from asgiref.sync import ThreadSensitiveContext, sync_to_async
+from asgiref.sync import AsyncToSync, SyncToAsync, ThreadSensitiveContext, sync_to_async
 from django.apps import apps
 from django.conf import settings
 from django.core import checks
@@ -261,9 +262,7 @@ def runner(task: Any) -> Any:
             close_old_connections()
 
     async def run_async(args: list[Any], kwargs: dict[str, Any]) -> Any:
-        # A thread for the database of each attempt, as Django has one for each request: the usual one is occupied when
-        # the job itself runs in `sync_to_async`.
-        async with ThreadSensitiveContext():
+        async with _own_thread():
             try:
                 context = await sync_to_async(ends.started)()
                 return plain_json(await task.func(*context, *args, **kwargs))
@@ -276,6 +275,25 @@ def runner(task: Any) -> Any:
     function.django_task = task
     function.succeeded, function.failed = ends.succeeded, ends.failed
     return function
+
+
+@asynccontextmanager
+async def _own_thread() -> AsyncIterator[None]:
+    """A thread for the database of each attempt, as Django has one for each request. The thread of an outer
+    `async_to_sync`, or of an outer request, is occupied when the job itself runs in it: in a test, or in
+    `sync_to_async(flush)`."""
+    context = ThreadSensitiveContext()
+    token = SyncToAsync.thread_sensitive_context.set(context)
+    outer = getattr(AsyncToSync.executors, "current", None)
+    AsyncToSync.executors.current = None
+    try:
+        yield
+    finally:
+        AsyncToSync.executors.current = outer
+        SyncToAsync.thread_sensitive_context.reset(token)
+        executor = SyncToAsync.context_to_thread_executor.pop(context, None)
+        if executor is not None:
+            executor.shutdown()
 
 
 class _Ends:

@@ -14,6 +14,7 @@ import os
 import signal
 import threading
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
@@ -102,6 +103,21 @@ def report_application(answer: Connection, bootstrap: str | None) -> None:
         told = ApplicationError(account(error))
     with suppress(OSError):  # whoever asked has ended meanwhile
         answer.send(told)
+
+
+def report_ends(bootstrap: str | None, target: Target, log: LogOptions, jobs: Sequence[bytes]) -> None:
+    """A child that only reports the ends of jobs to the instruments of the application: their own processes died."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    process_group.die_with_parent(signal.SIGKILL, process_group.server_pid)
+    application = load_application(bootstrap)
+    application.point_at(target)
+    configure_child(log, attempt.log_context)
+    executor = Executor(
+        application.registry, application.policies, FollowingClock(), "", owners=application.owners
+    )
+    for raw in jobs:
+        executor.report_end(raw)
+    executor.flush()
 
 
 def _work(

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
@@ -28,7 +28,7 @@ from recruiter.events import Events
 from recruiter.log import LogOptions
 from recruiter.processes.child import process_group
 from recruiter.processes.child.claims import Claims
-from recruiter.processes.child.main import child_main, report_application
+from recruiter.processes.child.main import child_main, report_application, report_ends
 from recruiter.processes.worker.child_handle import ChildHandle, Process
 from recruiter.programs import signal_name
 from recruiter.store.connection import Target
@@ -37,6 +37,8 @@ _SWEEPS = (0.0, 0.1, 0.5, 2.0, 10.0)
 """Seconds after the death of a child at which to look for what it has left behind."""
 _SPAWN_PAUSE = 0.5
 """Rest before a replacement for a child that died before it was ready."""
+_REPORTED_WITHIN_SECONDS = 20.0
+"""Time in which the instruments of the application must have sent their reports about ended jobs."""
 _STARTED_WITHIN_SECONDS = 1.0
 """Longest time that the worker waits for the fork server. It may be loading the application, or stand still."""
 
@@ -47,7 +49,15 @@ Spawn = Callable[[str, float], ChildHandle]
 class ChildPool:
     """One thread owns it; others may look at `handles`."""
 
-    def __init__(self, spawn: Spawn, size: int, clock: Clock, events: Events, added: Callable[[ChildHandle], None]):
+    def __init__(
+        self,
+        spawn: Spawn,
+        size: int,
+        clock: Clock,
+        events: Events,
+        added: Callable[[ChildHandle], None],
+        reporters: Reporters | None = None,
+    ):
         self.handles: list[ChildHandle] = []
         self._spawn = spawn
         self._size = size
@@ -55,6 +65,7 @@ class ChildPool:
         self._events = events
         self._added = added
         """Called with each new child."""
+        self._reporters = reporters or Reporters()
         self._spawn_at = 0.0
         self._server = 0
         self._sweeps: deque[float] = deque()
@@ -135,10 +146,13 @@ class ChildPool:
     def _sweep(self, now: float) -> None:
         """Ends what dead children have left behind. Not all of it can be seen at once: while its parent is dying, a
         process is neither found below that one nor below the fork server."""
+        reporters = self._reporters.pids()
+        if reporters is None:
+            return  # one is being started, and its pid is not known yet: the next turn sweeps
         while self._sweeps and self._sweeps[0] <= now:
             self._sweeps.popleft()
         if self._server:
-            process_group.end_orphans(self._server, {other.process.pid or 0 for other in self.handles})
+            process_group.end_orphans(self._server, {other.process.pid or 0 for other in self.handles} | reporters)
 
 
 @dataclass(frozen=True)
@@ -150,6 +164,7 @@ class ForkServer:
     log: LogOptions = LogOptions()
     """How children write their log."""
     starter: _Starter = field(default_factory=lambda: _Starter())
+    reporters: Reporters = field(default_factory=lambda: Reporters())
 
     @classmethod
     def open(cls, bootstrap: str | None, log: LogOptions = LogOptions()) -> ForkServer:
@@ -187,6 +202,20 @@ class ForkServer:
             raise told
         return told
 
+    def report(self, target: Target, jobs: Sequence[bytes]) -> None:
+        """Reports the ends of these jobs to the instruments of the application, in a process of its own, and waits
+        until it has ended. Call it from one thread only."""
+        given = (self.bootstrap, target, self.log, list(jobs))
+        process = self.context.Process(target=report_ends, args=given, daemon=True)
+        with self.reporters.starting:
+            _start(process)
+            self.reporters.pid = process.pid
+        process.join(_REPORTED_WITHIN_SECONDS)
+        if process.exitcode is None:
+            process.kill()
+            process.join(_STARTED_WITHIN_SECONDS)
+        self.reporters.pid = None
+
     def spawn(self, worker: str, target: Target, concurrency: int, now: float) -> ChildHandle:
         """Starts one child. Raises TimeoutError if the fork server does not answer: then it is to be asked again."""
         return self.starter.start(worker, lambda: self._spawn(worker, target, concurrency, now))
@@ -213,6 +242,23 @@ class ForkServer:
             for connection in theirs:
                 connection.close()
         return ChildHandle(process, to_child, from_child, control, claims, concurrency, now)
+
+
+class Reporters:
+    """The process that reports ends, if there is one: the sweep for orphans must leave it alone."""
+
+    def __init__(self) -> None:
+        self.starting = threading.Lock()
+        self.pid: int | None = None
+
+    def pids(self) -> set[int] | None:
+        """None while a process is being started."""
+        if not self.starting.acquire(blocking=False):
+            return None
+        try:
+            return set() if self.pid is None else {self.pid}
+        finally:
+            self.starting.release()
 
 
 class _Starter:
@@ -270,12 +316,17 @@ def _ended_while_loading(code: int | None) -> str:
 
 def _start(process: BaseProcess) -> None:
     """Starts it without our __main__: multiprocessing would load the whole command line into every child."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        process.start()
-    finally:
-        sys.modules["__main__"] = main
+    with _starting:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            process.start()
+        finally:
+            sys.modules["__main__"] = main
+
+
+_starting = threading.Lock()
+"""Held while `__main__` is another module."""
 
 
 _QUIET = "ignore:resource_tracker:UserWarning"

@@ -34,7 +34,7 @@ from recruiter.events import Events, RareReports
 from recruiter.processes.child import pipe
 from recruiter.processes.worker import overruns
 from recruiter.processes.worker.child_handle import STUCK_AFTER_SECONDS, ChildHandle, ChildPipes, RunningJob
-from recruiter.processes.worker.child_pool import ChildPool, Spawn
+from recruiter.processes.worker.child_pool import ChildPool, Reporters, Spawn
 from recruiter.processes.worker.held_job import HeldJob, crashed, interrupted
 from recruiter.processes.worker.held_jobs import HeldJobs, JobOutcome, TellEnd
 from recruiter.processes.worker.overruns import Cancelled, HeldUp, Overruns, Reason
@@ -64,10 +64,17 @@ _LISTENER_ERRORS_EVERY_SECONDS = 60.0
 
 class Dispatcher:
     def __init__(
-        self, spawn: Spawn, clock: Clock, events: Events, policies: PolicyRegistry, settings: Settings
+        self,
+        spawn: Spawn,
+        clock: Clock,
+        events: Events,
+        policies: PolicyRegistry,
+        settings: Settings,
+        reporters: Reporters | None = None,
     ) -> None:
         self.limits: Sequence[Limit] = ()
         self.tasks: frozenset[str] | None = None
+        self.has_instruments = False
         self.policies = policies
         self._clock = clock
         self._events = events
@@ -75,7 +82,7 @@ class Dispatcher:
         self._tells_successes = settings.log_level == "debug"
         self._listener_errors = RareReports(_LISTENER_ERRORS_EVERY_SECONDS)
         self._pipes = ChildPipes(self._hear, self._died)
-        self._pool = ChildPool(spawn, settings.processes, clock, events, self._pipes.add)
+        self._pool = ChildPool(spawn, settings.processes, clock, events, self._pipes.add, reporters)
         self._held_jobs = HeldJobs("")
         self._flags: queue.SimpleQueue[Mapping[JobId, Document]] = queue.SimpleQueue()
         self._recalls: queue.SimpleQueue[Collection[JobId]] = queue.SimpleQueue()
@@ -262,7 +269,7 @@ class Dispatcher:
         elif kind == pipe.HELLO:
             self.limits = [limit for subject, each in message["limits"].items() if (limit := limit_of(each, subject))]
             self.tasks = frozenset(message["tasks"])
-            child.flushes = message["flushes"]
+            child.flushes = self.has_instruments = message["flushes"]
             self._pool.welcome(child, self.tasks, message["pid"], message["server"])
         elif self.tasks is None:
             raise ApplicationError(f"the application cannot be loaded in a worker:\n{message['trace']}")
@@ -416,7 +423,9 @@ class Dispatcher:
             elif isinstance(reason, Cancelled):
                 how = "it was cancelled, did not end when told so, and its process was ended"
                 execution = Execution(since, now, worker, message=how)
-                outcome = outcomes.cancelled({**document, "cancel": reason.flag}, now, execution)
+                outcome = outcomes.unreported(
+                    outcomes.cancelled({**document, "cancel": reason.flag}, now, execution)
+                )
             else:
                 self._emit("job.ended_by_force", job, error=str(reason.error))
                 outcome = outcomes.ended_by_force(document, self.policies, reason.error, **facts)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
+from datetime import timedelta
 
 from recruiter.clock import SteadyClock
 from recruiter.domain.duration import humanize
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.events import Events
-from recruiter.processes.loop import Stop
+from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.systemd import ServiceManager
 from recruiter.processes.worker.child_pool import ForkServer
 from recruiter.processes.worker.core import WorkerCore
@@ -46,9 +48,11 @@ class WorkerProcess:
             events,
             PolicyRegistry(),
             settings,
+            fork_server.reporters,
         )
         self._core = WorkerCore(store, events, self._dispatcher, settings)
         self._registration = self._core.registration
+        self._reporter = EndReporter(store, events, stop, self._dispatcher, fork_server)
         self._cut_off = False
         self._manager = manager or ServiceManager()
 
@@ -61,6 +65,7 @@ class WorkerProcess:
         self._stop.when_at_once(self._dispatcher.kill)
         self._dispatcher.open(self._core.held_jobs)
         self._core.start()
+        reports = self._reporter.start()
         try:
             while not self._stop.asked:
                 self._dispatcher.turn()
@@ -68,6 +73,7 @@ class WorkerProcess:
                 self._manager.alive()
             self._drain()
         finally:
+            reports.join(timeout=LAST_WRITES)
             self._core.close()
 
     def _mind_registration(self) -> None:
@@ -108,3 +114,44 @@ class WorkerProcess:
         self._dispatcher.let_flush()
         self._dispatcher.interrupt(self._dispatcher.end_children(), "the worker was asked to stop")
         self._core.wait_until_settled(LAST_WRITES)
+
+
+# -- ends that no process of the job could report ----------------------------------------------------------------------
+
+
+_REPORT_EVERY_SECONDS = 5.0
+_REPORTED_FOR = timedelta(days=1)
+"""An older end is not reported any more: the application had no instruments, or no worker, when it was news."""
+_MAX_REPORTED_AT_ONCE = 100
+
+
+class EndReporter:
+    """Reports the ends of jobs whose processes died to the instruments of the application, such as Sentry.
+
+    The supervisor or the leader has archived such a job, and marked it (`outcomes.unreported`). Neither runs code of the
+    application. So a worker claims the mark, which only one can, and a process of its fork server makes the report. A
+    report is made at most once. A worker whose application has no instruments asks nothing.
+    """
+
+    def __init__(
+        self, store: Store, events: Events, stop: Stop, dispatcher: Dispatcher, fork_server: ForkServer
+    ) -> None:
+        self._store = store
+        self._dispatcher = dispatcher
+        self._fork_server = fork_server
+        self._loop = Loop("report", self._step, stop, events)
+
+    def start(self) -> threading.Thread:
+        return self._loop.start()
+
+    def _step(self) -> float:
+        tasks = self._dispatcher.tasks
+        if not tasks or not self._dispatcher.has_instruments:
+            return _REPORT_EVERY_SECONDS
+        since = self._store.clock.now() - _REPORTED_FOR
+        jobs: list[bytes] = []
+        while len(jobs) < _MAX_REPORTED_AT_ONCE and (job := self._store.archived.claim_unreported(tasks, since)):
+            jobs.append(job)
+        if jobs:
+            self._fork_server.report(self._store.target, jobs)
+        return 0.0 if len(jobs) == _MAX_REPORTED_AT_ONCE else _REPORT_EVERY_SECONDS

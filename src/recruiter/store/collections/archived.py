@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from datetime import datetime, timedelta
 from itertools import chain, islice
 from typing import Any
@@ -26,6 +26,7 @@ BY_URN, BY_TAG, BY_OWNER, BY_KEY = "end_by_urn", "end_by_tag", "end_by_owner", "
 BY_ERROR, BY_ATTEMPTS, SET_ASIDE = "end_by_error", "end_by_attempts", "end_set_aside"
 FAILED, KEPT = "failed", "kept_failed"
 BY_FLOW, BY_DEPENDENCY = "step_by_outcome", "step_by_dependency"
+UNREPORTED = "end_unreported"
 NO_STEP: Document = {"flow.id": None}
 """Jobs that are no steps of flows."""
 _SET_ASIDE = {
@@ -75,6 +76,9 @@ INDEXES = [
     ),
     # Few, and somebody has to look at each: they must be found among millions.
     IndexModel([("archived_at", DESCENDING)], name=SET_ASIDE, partialFilterExpression=_SET_ASIDE),
+    IndexModel(
+        [("unreported", ASCENDING)], name=UNREPORTED, partialFilterExpression={"unreported": {"$exists": True}}
+    ),
 ]
 
 VALIDATOR = {
@@ -169,6 +173,14 @@ class Archived:
             query["archived_at"] = {"$gte": since}
         found = self._raw.find(query, hint=SET_ASIDE).sort("archived_at", -1).limit(limit)
         return parsed(NAME, found, archived_from, LENIENT)
+
+    @store_call
+    def claim_unreported(self, tasks: Set[str], since: datetime) -> bytes | None:
+        """A job of these tasks that ended since then without its own process, as it is stored; None if there is none.
+        No other caller gets it."""
+        query: Document = {"unreported": {"$gte": since}, "task": {"$in": list(tasks)}}
+        found = self._raw.find_one_and_update(query, {"$unset": {"unreported": ""}}, hint=UNREPORTED)
+        return None if found is None else bytes(found.raw)
 
     @store_call
     def remove(self, ids: Sequence[JobId], conditions: Sequence[Document] = ()) -> int:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from io import StringIO
 from typing import Any
 
-from asgiref.sync import sync_to_async
+from asgiref.sync import ThreadSensitiveContext, async_to_sync, sync_to_async
 from django.core import checks
 from django.core.management import call_command
 from django.core.management.base import CommandError
@@ -109,7 +109,13 @@ class Enqueuing(WithJobs):
             await result.arefresh()
             return result
 
+        async def as_in_a_request() -> Any:
+            async with ThreadSensitiveContext():
+                return await ask()
+
         self.assertEqual(asyncio.run(ask()).return_value, ["wash", "Tom"])
+        self.assertEqual(asyncio.run(as_in_a_request()).return_value, ["wash", "Tom"])
+        self.assertEqual(async_to_sync(ask)().return_value, ["wash", "Tom"])  # as Django runs `async def` tests
 
     def test_a_queue_is_a_group_and_higher_priorities_go_first(self) -> None:
         tasks.feed.using(priority=-100).enqueue("last")
