@@ -112,9 +112,7 @@ def report_ends(bootstrap: str | None, target: Target, log: LogOptions, jobs: Se
     application = load_application(bootstrap)
     application.point_at(target)
     configure_child(log, attempt.log_context)
-    executor = Executor(
-        application.registry, application.policies, FollowingClock(), "", owners=application.owners
-    )
+    executor = Executor(application.registry, application.policies, FollowingClock(), "", owners=application.owners)
     for raw in jobs:
         executor.report_end(raw)
     executor.flush()

@@ -423,9 +423,7 @@ class Dispatcher:
             elif isinstance(reason, Cancelled):
                 how = "it was cancelled, did not end when told so, and its process was ended"
                 execution = Execution(since, now, worker, message=how)
-                outcome = outcomes.unreported(
-                    outcomes.cancelled({**document, "cancel": reason.flag}, now, execution)
-                )
+                outcome = outcomes.unreported(outcomes.cancelled({**document, "cancel": reason.flag}, now, execution))
             else:
                 self._emit("job.ended_by_force", job, error=str(reason.error))
                 outcome = outcomes.ended_by_force(document, self.policies, reason.error, **facts)

@@ -128,9 +128,9 @@ _MAX_REPORTED_AT_ONCE = 100
 class EndReporter:
     """Reports the ends of jobs whose processes died to the instruments of the application, such as Sentry.
 
-    The supervisor or the leader has archived such a job, and marked it (`outcomes.unreported`). Neither runs code of the
-    application. So a worker claims the mark, which only one can, and a process of its fork server makes the report. A
-    report is made at most once. A worker whose application has no instruments asks nothing.
+    A supervisor or the leader has archived such a job, and marked it (`outcomes.unreported`). Neither of them runs code
+    of the application. So a worker claims the job, which only one worker can, and a process of its fork server makes
+    the report: at most once. A worker whose application has no instruments claims nothing.
     """
 
     def __init__(

@@ -76,9 +76,7 @@ INDEXES = [
     ),
     # Few, and somebody has to look at each: they must be found among millions.
     IndexModel([("archived_at", DESCENDING)], name=SET_ASIDE, partialFilterExpression=_SET_ASIDE),
-    IndexModel(
-        [("unreported", ASCENDING)], name=UNREPORTED, partialFilterExpression={"unreported": {"$exists": True}}
-    ),
+    IndexModel([("unreported", ASCENDING)], name=UNREPORTED, partialFilterExpression={"unreported": {"$exists": True}}),
 ]
 
 VALIDATOR = {
