@@ -38,7 +38,7 @@ from recruiter.store.codec import encode
 from recruiter.store.connection import answered_within
 
 if TYPE_CHECKING:
-    from sentry_sdk._types import MonitorConfig
+    from sentry_sdk._types import Event, MonitorConfig
 
 __all__ = ["Sentry"]
 
@@ -108,8 +108,8 @@ class Sentry(Instrument):
                 scope.set_tag("recruiter.why", job.why)
                 mechanism = {"type": "recruiter", "handled": False}
                 error = {"module": module or None, "type": kind, "value": message, "mechanism": mechanism}
-                at = job.archived_at.isoformat()
-                sentry_sdk.capture_event({"level": "error", "timestamp": at, "exception": {"values": [error]}})
+                event: Event = {"level": "error", "timestamp": job.archived_at, "exception": {"values": [error]}}
+                sentry_sdk.capture_event(event)
             check_in = self._check_in(job, death.recruiter)
             if check_in is not None:
                 check_in.conclude("error", job.execution_time or 0.0)
