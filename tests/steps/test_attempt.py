@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import signal
 import sys
 import threading
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -50,6 +50,7 @@ from recruiter.store.codec import Document, encode, job_document
 from recruiter.store.database import Store
 from recruiter.store.outcomes import Outcome, Rescheduled, ToArchive
 from tests.bench import Bench, ended, failing, raising
+from tests.own_process import BY_SIGNAL, run_alone
 from tests.samples import NOW, a_job, document, give, hold
 
 MINUTE = timedelta(minutes=1)
@@ -609,13 +610,16 @@ class BySignal(Executor):
         return super().run(raw, interruptible or Interruptible(by_signal=True), hard, on_progress)
 
 
+def test_interrupting_by_signal() -> None:
+    units = [Path(__file__).parents[1] / "unit" / name for name in ("test_interruption.py", "test_shielded.py")]
+    run_alone(__file__, *map(str, units), which="main or BySignal")
+
+
 class TestTimeout:
-    @pytest.fixture(params=["in a thread", "in the main thread"])
+    @pytest.fixture(params=["in a thread", pytest.param("in the main thread", marks=BY_SIGNAL)])
     def timed(self, bench: Bench, request: pytest.FixtureRequest) -> Iterator[Bench]:
         """With each way of interrupting; the second one is what a child with one place uses."""
         before = signal.getsignal(interruption.SIGNAL)
-        if request.param == "in the main thread" and os.environ.get("PYTEST_XDIST_WORKER"):
-            pytest.skip("in a process of its own: test_interrupting_by_signal")
         if request.param == "in the main thread":
             interruption.obey_signals()
             bench.executor = BySignal(bench.recruiter.registry, bench.recruiter.policies, bench.clock, "w1")
@@ -736,7 +740,10 @@ class TestTimeout:
 
 
 @pytest.mark.timeout(120, method="thread")
-@pytest.mark.parametrize("by_signal", [False, True], ids=["in a thread", "in the main thread"])
+@pytest.mark.parametrize(
+    "by_signal",
+    [pytest.param(False, id="in a thread"), pytest.param(True, id="in the main thread", marks=BY_SIGNAL)],
+)
 class TestReach:
     """Interruptions come from other threads, whenever they like: they must hit the user's code, and nothing else."""
 

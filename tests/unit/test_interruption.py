@@ -13,6 +13,7 @@ import pytest
 from recruiter import interruption
 from recruiter.errors import JobCancelled, JobTimedOut
 from recruiter.interruption import Interruptible
+from tests.own_process import BY_SIGNAL
 
 
 def elsewhere(call: object) -> None:
@@ -62,6 +63,7 @@ class TestInAThread:
         assert isinstance(interruptible.error, JobTimedOut)
 
 
+@BY_SIGNAL
 class TestBySignal:
     @pytest.fixture(autouse=True)
     def handler(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ from recruiter import interruption
 from recruiter.errors import JobCancelled, JobTimedOut, StoreError
 from recruiter.interruption import Interruptible
 from recruiter.store.errors import store_call
+from tests.own_process import BY_SIGNAL
 from tests.threads import JobThread
 
 
@@ -140,6 +141,7 @@ def test_a_thread_that_a_job_has_started_is_nobody_to_wait_for(driver: Driver) -
     assert not driver.returned
 
 
+@BY_SIGNAL
 class TestBySignal:
     @pytest.fixture(autouse=True)
     def handler(self) -> Iterator[None]:

@@ -1,0 +1,19 @@
+"""Tests that interrupt their own process by a signal: one that hits anything but the test ends that process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+BY_SIGNAL = pytest.mark.skipif("PYTEST_XDIST_WORKER" in os.environ, reason="test_interrupting_by_signal runs it alone")
+
+
+def run_alone(*files: str, which: str) -> None:
+    """Runs these tests in a process that runs nothing else."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    command = [sys.executable, "-m", "pytest", *files, "-k", which, "-q", "-p", "no:xdist"]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert ended.returncode == 0, f"code {ended.returncode}:\n{ended.stdout[-4000:]}\n{ended.stderr[-2000:]}"
