@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import timedelta
 
 import pytest
 
@@ -41,31 +40,6 @@ def recruiter(target: str, store: Store) -> Iterator[Recruiter]:
 
 def rows(said: str) -> dict[str, list[str]]:
     return {line.split()[0]: line.split()[1:] for line in said.splitlines() if line.strip()}
-
-
-def test_sums_and_groups(recruiter: Recruiter, target: str) -> None:
-    code, said = run("analytics", RECRUITER_TARGET=target)
-
-    assert code == 0
-    assert re.search(r"jobs +1 queued, 0 running, 0 postponed, 0 zombies", said)
-    assert re.search(r"ended +1 failed, 2 succeeded", said)
-    assert rows(said)["lost"][:3] == ["1", "0", "0"]
-    assert rows(said)["mail"][4] == "1"  # failed
-    del recruiter
-
-
-@pytest.mark.parametrize("command", [["analytics"], ["top", "--once"]])
-def test_what_was_counted_before_says_so(recruiter: Recruiter, target: str, command: list[str]) -> None:
-    now, queues = recruiter.clock.now(), recruiter.store.queues
-    before, after = now - timedelta(seconds=40), now + timedelta(minutes=5)
-    queues.keep(queues.count(now), at=before, next_at=after, until=after)
-
-    code, said = run(*command, RECRUITER_TARGET=target)
-
-    assert code == 0
-    assert re.search(r"1 queued.* \(counted 4\ds ago\)", said)
-    if command == ["analytics"]:
-        assert "counted" not in run("analytics", "--at", "2h", RECRUITER_TARGET=target)[1]
 
 
 def test_for_scripts(recruiter: Recruiter, target: str) -> None:

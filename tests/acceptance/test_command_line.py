@@ -65,17 +65,6 @@ def test_bad_input_gets_one_clear_sentence_and_its_exit_code(
     assert "Traceback" not in said
 
 
-@pytest.mark.parametrize("command", [["start", "worker"], ["start", "recruiter"], ["start", "all"]])
-def test_a_file_without_a_recruiter_is_no_application(command: list[str], tmp_path: Path, target: str) -> None:
-    (tmp_path / "notes.py").write_text("x = 1\n")
-
-    code, said = run(*command, "--bootstrap", "notes.py", "--target", target, cwd=tmp_path)
-
-    assert code == 3, said
-    assert "notes.py has no Recruiter, so none of its tasks would be known" in said
-    assert "Traceback" not in said
-
-
 def test_a_worker_without_an_application_says_that_it_knows_little(start: Starter) -> None:
     worker = start("start", "worker")
 

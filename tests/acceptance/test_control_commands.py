@@ -66,16 +66,6 @@ class TestWorkers:
         assert row["runs"][0]["since"][-1] == "Z"
         del recruiter
 
-    def test_drain_and_resume(self, recruiter: Recruiter, store: Store, command: Command) -> None:
-        code, said = command("worker", "drain", "host1:7:ab12", "--reason", "it swaps", "--by", "ada")
-
-        assert (code, "recruiter worker resume host1:7:ab12" in said) == (0, True)
-        assert "drained by ada: it swaps" in command("worker", "list")[1]
-        assert [worker.draining for worker in store.roster.read()] == [True]
-        assert command("worker", "resume", "host1:7:ab12") == (0, "worker host1:7:ab12 gets jobs again\n")
-        assert [worker.draining for worker in store.roster.read()] == [False]
-        del recruiter
-
     @pytest.mark.parametrize("verb", ["drain", "resume"])
     def test_one_that_is_not_there(self, target: str, store: Store, verb: str) -> None:
         del store
@@ -86,16 +76,6 @@ class TestWorkers:
 
 
 class TestGroups:
-    def test_list(self, recruiter: Recruiter, command: Command) -> None:
-        recruiter.controls.pause_group("images", by="ada", reason="the disk is full")
-
-        code, said = command("group", "list")
-
-        assert code == 0
-        assert lines(said)["mail"].split() == ["mail", "3", "1", "active"]
-        assert re.search(r"images +2 +0 +paused by ada: the disk is full", lines(said)["images"])
-        assert json.loads(command("group", "list", "--output", "jsonl")[1].splitlines()[1])["group"] == "mail"
-
     def test_fair(self, recruiter: Recruiter, command: Command) -> None:
         """Given a group without jobs, when it is shared, changed and no longer shared, then each is shown."""
         assert command("group", "fair", "post") == (
@@ -117,15 +97,6 @@ class TestGroups:
 
         assert (code, "weight" in said) == (2, True), said
         assert not recruiter.controls.rules().fair
-
-    def test_a_slip_of_the_pen_is_noted(self, recruiter: Recruiter, command: Command) -> None:
-        """A group may be paused before it has jobs; but whoever meant another one is told."""
-        code, said = command("group", "pause", "mial")
-
-        assert code == 0
-        assert "note: there is no group 'mial'; did you mean mail?" in said
-        assert "note" not in command("group", "pause", "mail")[1]
-        del recruiter
 
     @pytest.mark.parametrize(
         ("arguments", "code", "told"),
@@ -161,11 +132,6 @@ class TestLimits:
         ]
         assert command("limit", "remove", "task:send") == (0, "task:send has no limit any more\n")
         assert "task:send" not in command("limit", "list")[1]
-
-    def test_a_slip_of_the_pen_is_noted(self, recruiter: Recruiter, command: Command) -> None:
-        assert "note: there is no task 'snd'; did you mean send?" in command("limit", "set", "task:snd", "1")[1]
-        assert "note" not in command("limit", "set", "key:customer", "1")[1]
-        del recruiter
 
     @pytest.mark.parametrize(
         ("arguments", "code", "told"),

@@ -171,15 +171,6 @@ def test_a_new_project_passes_its_own_tests(project: Path, target: str) -> None:
     assert (passed.returncode, "2 passed" in passed.stdout) == (0, True), passed.stdout + passed.stderr
 
 
-def test_a_new_project_asks_for_the_recruiter_that_wrote_it(project: Path) -> None:
-    """Given no index that has Recruiter, then pip finds it where it was installed from."""
-    asked = [Requirement(line) for line in _lines(project / "requirements.txt") if line.startswith("recruiter")]
-
-    assert [sorted(each.extras) for each in asked] == [["reload", "web"], ["embedded"]]
-    assert all(each.url or str(each.specifier) for each in asked)
-    assert {(each.url, str(each.specifier)) for each in asked} == {(asked[0].url, str(asked[0].specifier))}
-
-
 @pytest.mark.parametrize(
     ("direct", "asked"),
     [
@@ -204,10 +195,6 @@ def test_extras_are_installed_from_where_recruiter_came_from(
     assert requirement("web") == asked
     assert installing("web") == f"pip install '{asked}'"
     Requirement(asked)
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text().splitlines()
 
 
 def test_a_new_project_runs_its_jobs(

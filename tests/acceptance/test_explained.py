@@ -12,7 +12,7 @@ import psutil
 import pytest
 from bson import ObjectId
 
-from recruiter import ArchivedJob, JobHandle, RetryForever, RetryPolicy, Why
+from recruiter import ArchivedJob, JobHandle, RetryPolicy, Why
 from recruiter.embedded import EmbeddedServer
 from recruiter.errors import InvalidJob, RecruiterError
 from recruiter.store.codec import new_id
@@ -258,17 +258,3 @@ def test_so_is_a_policy_that_cannot_be_stored(target: str, policy: RetryPolicy, 
     del target
     with pytest.raises((RecruiterError, LookupError), match=words):
         hostile.fail.job().retry_with_policy(policy)
-
-
-def test_none_of_this_is_retried_against_the_policy(worker: Process) -> None:
-    """Given a policy for other exceptions, then each of these is its own exception, and archived at once."""
-    del worker
-    forever = RetryForever(0)
-    handles = [
-        hostile.recruiter.job("Part", {"where": "constructor"}).retry_with_policy(forever, only=[ValueError]),
-        hostile.result.job("an object").retry_with_policy(forever, only=[ValueError]),
-    ]
-
-    ended = [job.in_background().execute().wait(PATIENCE) for job in handles]
-
-    assert [(job.why, job.attempts) for job in ended] == [(Why.NON_RETRIABLE_EXCEPTION, 1)] * 2

@@ -45,23 +45,6 @@ def handle(stage: Stage) -> FlowHandle:
     return flow.start()
 
 
-def test_list(stage: Stage, handle: FlowHandle, command: Command) -> None:
-    stage.run(stage.ready()[0])
-    stage.settle_down()
-
-    code, said = command("list")
-
-    assert code == 0
-    (line,) = [line for line in said.splitlines() if str(handle.id) in line]
-    assert "thumbnails" in line
-    assert "12%" in line
-    assert "1 blocked, 6 waiting, 1 succeeded" in line
-    code, said = command("list", "--output", "json", "--owner", "ada", "--running")
-    (row,) = json.loads(said)
-    assert (row["name"], row["steps"], row["progress"]) == ("thumbnails", 8, 0.125)
-    assert command("list", "--no-running") == (0, "There are no flows.\n")
-
-
 def test_show_is_a_tree_with_states(stage: Stage, handle: FlowHandle, command: Command) -> None:
     (first,) = stage.ready()
     stage.run(first)
@@ -87,27 +70,6 @@ def test_show_is_a_tree_with_states(stage: Stage, handle: FlowHandle, command: C
     code, said = command("show", str(handle.id), "--output", "json")
     shown = json.loads(said)
     assert [step["state"] for step in shown["flow"]][:3] == ["succeeded", "failed", "succeeded"]
-
-
-def test_show_names_the_last_job_of_a_step(stage: Stage, command: Command) -> None:
-    flow = stage.recruiter.flow("f")
-    first, other = flow.add("merge"), flow.add("merge")
-    flow.add("merge", after=[first, other])
-    flow.add("resize", 1, after=first)
-    handle = flow.start()
-    stage.run(first.id, other.id, fails=[first.id, other.id])
-    stage.settle_down()
-    recovered = [stage.recruiter.recover(step.id).id for step in (first, other)]
-    stage.settle_down()
-    stage.run(*recovered, fails=recovered)
-    stage.settle_down()
-
-    code, said = command("show", str(handle.id))
-
-    assert code == 0
-    assert f"step {recovered[0]} has not succeeded" in said
-    assert f"2 of the 2 steps that it waited for have not succeeded, {recovered[0]} among them" in said
-    assert str(first.id) not in said
 
 
 def test_pause_resume_cancel_retry(stage: Stage, handle: FlowHandle, command: Command) -> None:

@@ -200,23 +200,6 @@ class TestShow:
             assert re.search(words, said), f"{words} is not in\n{said}"
         assert max(map(len, said.partition("\nattempt 1")[0].splitlines())) <= 80
 
-    def test_side_by_side_where_there_is_room(self, seen: World, ask: Command) -> None:
-        said = ask("show", str(seen.sent), COLUMNS="160")[1]
-
-        assert re.search(r"what it is +what happened \(UTC\)\n", said)
-        assert re.search(r"\n  state +succeeded +\d{4}-.*  created\n", said)
-        assert re.search(r"\nresult\n  \"sent\"\n", said)
-
-    def test_where_it_came_from_and_who_cancelled_it(self, world: World) -> None:
-        anew = world.recruiter.recover(world.failed).id
-        world.recruiter.cancel(anew, by="ada", reason="enough")
-
-        assert f"recovered as  {anew}" in here(world.recruiter.address, "job", "show", str(world.failed))[1]
-        said = here(world.recruiter.address, "job", "show", str(anew))[1]
-        assert f"recovered from  {world.failed}" in said
-        assert "being cancelled" in said
-        assert "cancelled by ada: enough" in said
-
     def test_the_end_of_a_long_log(self, world: World) -> None:
         lines = [{"at": world.now, "text": f"line {number}"} for number in range(50)]
         world.store.archived.collection.update_one({"_id": world.sent}, {"$set": {"log": lines, "log_cut": 10}})
@@ -258,36 +241,6 @@ class TestActing:
             f"job {world.failed} is removed\njob {world.sent} is removed\n",
         )
         assert world.recruiter.jobs.count(task="send_listed") == (1, True)
-
-    def test_waiting_jobs_are_changed(self, world: World, target: str) -> None:
-        """Given a postponed job, when a person gives it another time and priority and runs it, each command says what
-        came of it."""
-        id = str(world.postponed)
-
-        assert here(target, "job", "reschedule", id, "--at", "2099-01-01T00:00Z", "--by", "ada") == (
-            0,
-            f"job {id} is rescheduled for 2099-01-01 00:00:00 UTC\n",
-        )
-        assert here(target, "job", "reprioritise", id, "--priority", "7") == (0, f"job {id} has priority 7\n")
-        code, said = here(target, "job", "run", id)
-        assert (code, said.startswith(f"job {id} is due now: ")) == (0, True)
-        assert here(target, "job", "reschedule", "--task", "resize_listed", "--in", "1h", "--yes") == (
-            0,
-            "2 jobs are rescheduled.\n",
-        )
-        assert here(target, "job", "run", "--task", "resize_listed", "--yes") == (0, "2 jobs are due now.\n")
-        assert here(target, "job", "reschedule", id)[0] == 2
-        assert "has ended; `recover` runs it once more" in here(target, "job", "run", str(world.failed))[1]
-
-    def test_many_after_a_question(self, world: World, command: Command) -> None:
-        code, said = command("cancel", "--task", "resize_listed")  # nobody is there to answer
-
-        assert code == 1
-        assert "2 jobs (task resize_listed). Cancel them?" in said
-        assert "--yes" in said
-        assert world.store.scheduled.flags(10) == {}
-        assert command("cancel", "--task", "resize_listed", "--yes") == (0, "2 jobs are being cancelled.\n")
-        assert world.store.scheduled.flags(10).keys() == {world.queued, world.postponed}
 
     @pytest.mark.parametrize(("answer", "left"), [("y", 0), ("n", 2), ("", 2)])
     def test_the_answer_counts(self, world: World, target: str, answer: str, left: int) -> None:

@@ -52,15 +52,6 @@ def test_list(recruiter: Recruiter, command: Command) -> None:
     assert (rows[1]["overlap"], rows[1]["next"][-1]) == ("unique", "Z")
 
 
-def test_next(recruiter: Recruiter, command: Command) -> None:
-    code, said = command("next", "often", "--count", "3", "--output", "json")
-
-    assert code == 0
-    assert [row["run"] for row in json.loads(said)] == [
-        f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in recruiter.scheduler("often").next_runs(3)
-    ]
-
-
 @pytest.mark.parametrize(
     ("schedule", "shown"),
     [
@@ -132,13 +123,6 @@ class TestRemoveWithoutAUrn:
 
         assert code == 1
         assert said.endswith("Nothing was removed.\n")
-        assert len(recruiter.schedulers()) == 2
-
-    def test_nobody_is_there(self, recruiter: Recruiter, command: Command) -> None:
-        code, said = command("remove", "--yes")
-
-        assert code == 1
-        assert "name one of: often, report:daily" in said
         assert len(recruiter.schedulers()) == 2
 
 

@@ -129,27 +129,6 @@ class TestDeath:
         assert timedelta() <= crash.ended_at - crash.started_at < timedelta(seconds=WITHIN)
 
 
-class TestRecycling:
-    def test_one_long_job_keeps_no_other_slot_empty_and_the_worker_stops_well(
-        self, worker: WorkerOf, tmp_path: Path
-    ) -> None:
-        # given a child that has grown too large, and a job that goes on in it
-        process = worker("--concurrency", "4", "--memory-limit", "200MB", "--grace", "60s")
-        (old,) = process.children()
-        long = jobs.grow_and_wait.enqueue(str(tmp_path))
-        process.says("will be replaced")
-
-        # then others run meanwhile, in its successor
-        assert {jobs.my_pid.enqueue().result(WITHIN) for _ in range(3)}.isdisjoint({old})
-        assert not is_gone(old)
-
-        # and when the worker stops, the long one may finish
-        process.signal(signal.SIGTERM)
-        (tmp_path / "gate").touch()
-        assert long.result(WITHIN) == 250_000_000
-        assert process.wait(WITHIN) == 0
-
-
 class TestForks:
     @pytest.mark.parametrize("concurrency", ["1", "2"])
     @pytest.mark.parametrize("task", [jobs.fork_and_return, jobs.fork_and_return_async], ids=lambda task: task.name)
@@ -261,16 +240,6 @@ class TestClock:
             child.send([held(task="my_pid", args={})], self.ahead(days))
             execution = self.answer(child)["last_execution"]
             assert (self.days(execution["started_at"]), self.days(execution["ended_at"])) == (days, days)
-
-    def test_and_changes_for_one_that_runs(self, child: ChildHandle, tmp_path: Path) -> None:
-        child.send([held(task="wait_in_a_file", args={"folder": str(tmp_path)})], self.ahead(0))
-        eventually(lambda: (tmp_path / "started").exists())
-
-        child.tell_time(self.ahead(2))
-        eventually(lambda: (tmp_path / "changed").exists())
-        execution = self.answer(child)["last_execution"]
-
-        assert (self.days(execution["started_at"]), self.days(execution["ended_at"])) == (0, 2)
 
 
 def test_a_loader_that_was_killed_is_not_the_applications_fault(start: Starter, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -145,17 +144,6 @@ def test_a_hundred_that_wait_wait_at_once(worker: WorkerOf, tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("ten")
 class TestTogether:
-    def test_one_that_blocks_a_thread_holds_up_nobody(self, store: Store, tmp_path: Path) -> None:
-        slow = jobs.wait_in_a_thread.enqueue(str(tmp_path), "slow")
-        eventually(lambda: starts(tmp_path, "slow") == [1])
-
-        quick = ended([handle for task in SLEEPERS for handle in many(task, *[(0.01,)] * 20)])
-
-        assert all(job.done for job in quick)
-        assert store.archived.get(slow.id) is None
-        (tmp_path / "gate").touch()
-        assert slow.result(PATIENCE) == "slow"
-
     def test_one_that_blocks_the_loop_holds_up_no_answer(self, store: Store, tmp_path: Path) -> None:
         """Given jobs in threads and an `async def` that does not await, then the threads' results still arrive."""
         threads_folder, loop_folder = tmp_path / "threads", tmp_path / "loop"
@@ -173,9 +161,6 @@ class TestTogether:
 
         (loop_folder / "gate").touch()
         assert blocker.result(PATIENCE) == "blocker"
-
-
-SLEEPERS: list[Task[[float], Any, int]] = [jobs.sleep_async, jobs.sleep_in_a_thread]
 
 
 class TestDeath:
@@ -289,33 +274,6 @@ class ConcurrentChildren:
             for kind, number, payload in frames.feed(os.read(self._from[0], pipe.READ_AT_ONCE)):
                 results[number] = archived(pipe.outcome_of(kind, "", payload))["result"]
         return [results[number] for number in range(count)]
-
-
-@pytest.mark.parametrize("colour", ["async def", "def"])
-def test_jobs_beyond_its_places_wait_until_one_is_free(colour: str) -> None:
-    """Given a supervisor that sent many because they used to be quick."""
-    bench = Bench()
-    inside: set[object] = set()
-
-    def count_in_a_thread() -> int:
-        me = object()
-        inside.add(me)
-        seen = len(inside)
-        time.sleep(0.005)
-        inside.remove(me)
-        return seen
-
-    async def count() -> int:
-        me = object()
-        inside.add(me)
-        seen = len(inside)
-        await asyncio.sleep(0.005)
-        inside.remove(me)
-        return seen
-
-    bench.recruiter.task(name="count")(count if colour == "async def" else count_in_a_thread)
-
-    assert max(ConcurrentChildren(bench, places=3).run(*["count"] * 30)) == 3
 
 
 whose: contextvars.ContextVar[str] = contextvars.ContextVar("whose", default="nobody's")

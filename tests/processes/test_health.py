@@ -73,16 +73,6 @@ def test_the_processes_of_other_hosts_do_not_count(start: Starter, target: str) 
     assert health(target, "--role", "worker", "--host", "elsewhere", "--pid", "1")[0] == 1
 
 
-def test_all_roles_that_are_asked_for_must_be_well(start: Starter, target: str) -> None:
-    start("start", "worker", "--bootstrap", jobs.__file__, **HASTY).says("joined the roster")
-
-    code, said = health(target, "--role", "worker", "--role", "cleaner")
-
-    assert code == 1
-    assert "was seen" in said
-    assert "no cleaner" in said
-
-
 def test_without_mongodb_only_liveness_is_given_the_benefit_of_the_doubt(tmp_path: Path) -> None:
     nowhere = "127.0.0.1:1/shop"
     assert run("health", "--target", nowhere, cwd=tmp_path)[0] == 4

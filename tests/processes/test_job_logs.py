@@ -67,26 +67,6 @@ class TestJson:
         assert told["printed hello"]["level"] == "info"
         assert told["complained hello"]["level"] == "warning"
 
-    def test_the_level_holds_for_jobs_too(self, start: Starter) -> None:
-        process = worker(start, RECRUITER_LOG_LEVEL="debug")
-
-        job = logging_jobs.says.enqueue("hello")
-        job.result(timeout=60)
-
-        eventually(lambda: any(line["message"] == "debug hello" for line in lines_of(process, job.id)))
-
-    def test_the_last_failure_has_worker_and_trace(self, start: Starter) -> None:
-        process = worker(start)
-
-        job = logging_jobs.fails.enqueue()
-
-        last = eventually(lambda: [line for line in documents(process) if line.get("event") == "job.failure.last"])[0]
-        assert last["job"] == str(job.id)
-        assert last["attempt"] == 1
-        assert f"worker {last['worker']} joined" in process.log
-        assert last["trace"].startswith("Traceback")
-        assert "in fails" in last["trace"]
-
     @pytest.mark.parametrize("task", ["says_slowly", "says_in_threads"])
     def test_jobs_that_run_at_once_are_told_apart(self, start: Starter, task: str) -> None:
         process = worker(start, "--concurrency", "8")

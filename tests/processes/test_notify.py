@@ -200,9 +200,3 @@ def test_a_step_that_hangs_stops_the_pings(tmp_path: Path) -> None:
     stop.ask()
     thread.join(10)
     systemd.close()
-
-
-def test_a_service_manager_that_is_gone_harms_nobody(start: Starter, tmp_path: Path) -> None:
-    cleaner = start("start", "cleaner", NOTIFY_SOCKET=str(tmp_path / "nobody"), WATCHDOG_USEC="1000000")
-    cleaner.says("keeps the archive small")
-    assert cleaner.stop() == 0

@@ -4,7 +4,7 @@ silent."""
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from recruiter import Job
-from recruiter.domain.state import State
 from recruiter.results import JobHandle
 from recruiter.store.codec import Document
 from recruiter.store.database import Store
@@ -134,16 +133,6 @@ def _written_at(store: Store, handle: JobHandle[Any], stage: str) -> datetime | 
     return moment
 
 
-def test_a_word_before_a_long_call_that_lets_no_thread_run(lead: Lead, start: Starter) -> None:
-    lead(**QUICKLY)
-    start_worker(start)
-    handle = app.speak_and_hold.enqueue(60)
-
-    eventually(lambda: seen(handle).stage == "holding", within=50)
-
-    assert seen(handle).state is State.RUNNING
-
-
 def test_short_and_silent_jobs_cost_no_write(lead: Lead, start: Starter, store: Store) -> None:
     lead(**QUICKLY)
     start_worker(start)
@@ -184,29 +173,3 @@ def test_nothing_is_lost_when_an_attempt_ends_badly(
     assert end.status[1].error
     assert [line.text for line in end.log] == ["in run 1", "in run 2"]
     assert end.locked_by is None
-
-
-def test_telling_progress_wakes_no_leader(lead: Lead, start: Starter, store: Store, tmp_path: Path) -> None:
-    """Given an idle leader and a job that talks, then the leader asks for work as seldom as without it."""
-    lead(**QUICKLY)
-    start_worker(start, "--processes", "2")  # there is room, so every round asks
-    handle = app.chatter.enqueue(100, 600.0, str(tmp_path / "gate"))
-    eventually(lambda: len(Writes(store).of(handle)) > 4)
-    queries = _counter(store)
-
-    before, writes = queries(), len(Writes(store).of(handle))
-    eventually(lambda: len(Writes(store).of(handle)) >= writes + 12)
-    asked = queries() - before
-
-    assert asked < 16, f"{asked} rounds for 12 signs of life"
-
-
-def _counter(store: Store) -> Callable[[], int]:
-    """How often anybody has looked for the lanes that have jobs, which every round of a leader begins with."""
-    usage = store.scheduled.collection
-
-    def count() -> int:
-        (due,) = [each for each in usage.aggregate([{"$indexStats": {}}]) if each["name"] == "due"]
-        return int(due["accesses"]["ops"])
-
-    return count

@@ -123,12 +123,6 @@ def test_once_prints_them(target: str, store: Store) -> None:
     assert "recruiter_up 1.0" in said
 
 
-def test_once_without_mongodb_says_so(target: str) -> None:
-    del target
-    code, said = here("mongodb://127.0.0.1:9/?serverSelectionTimeoutMS=300", "metrics", "--once")
-    assert code == 4, said
-
-
 def test_a_port_that_is_taken_is_told(start: Starter, target: str) -> None:
     address = address_of(start("metrics", "--port", "0"))
     port = address.rpartition(":")[2].partition("/")[0]

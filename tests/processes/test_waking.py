@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-import pytest
-
 from recruiter import Recruiter
 from recruiter.domain.job import Execution
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
@@ -25,13 +23,6 @@ from tests.conftest import eventually
 from tests.samples import a_job, insert, on_the_roster
 
 LONG = 300.0
-
-
-@pytest.fixture
-def sleepy_leader(target: str) -> Iterator[Recorder]:
-    """A leader that looks again only when a change waiter rings."""
-    with leading(target, backoff_from=LONG / 3) as recorder:
-        yield recorder
 
 
 @contextmanager
@@ -53,22 +44,6 @@ def leading(target: str, backoff_from: float) -> Iterator[Recorder]:
 def listens_to(recorder: Recorder, collection: str) -> bool:
     """Its change stream is open, and the server holds a question about it."""
     return any(command["collection"] == collection for command in recorder.named("getMore"))
-
-
-def test_a_worker_that_joins_is_given_the_jobs_that_only_it_can_run(sleepy_leader: Recorder, store: Store) -> None:
-    # given an idle worker for everything but one task, and a leader that has gone to sleep over a job of that task
-    on_the_roster(store, "other", tasks=["subtract"])
-    (job,) = insert(store, a_job(scheduled_at=store.clock.now()))
-    eventually(
-        lambda: listens_to(sleepy_leader, store.roster.collection.name) and listens_to(sleepy_leader, WHOLE_DATABASE)
-    )
-
-    # when one joins that knows the task
-    on_the_roster(store, "mine", term=store.leases.term(), tasks=["add"])
-
-    # then the leader does not sleep on
-    eventually(lambda: (mine := store.roster.holding("mine")) is not None and mine.assigned == [job], within=10)
-    assert store.roster.held() == {job}
 
 
 def test_a_job_from_a_host_whose_clock_is_ahead_is_not_slept_over(target: str, store: Store) -> None:

@@ -17,7 +17,6 @@ from recruiter.store import reading
 from recruiter.store.codec import adopted_fields
 from recruiter.store.collections.inbox import unlocked
 from recruiter.store.database import Store
-from recruiter.views.find import find
 from tests.inbox import Leader, by_hand
 from tests.samples import NOW, a_job, document, done, places
 
@@ -103,18 +102,6 @@ class TestBad:
         assert ended is not None
         assert ended.done, "what had ended is as it was"
 
-    def test_more_than_one_look_holds(self, store: Store, leader: Leader) -> None:
-        """Given more junk than one look takes, when looked at again and again, then good ones come through."""
-        by_hand(
-            store, *({"junk": number} for number in range(MAX_ADOPTED_PER_PASS + 20)), {"_id": "good", "task": "add"}
-        )
-
-        adoptions = [leader.adopts() for _ in range(2)]
-
-        assert sum(len(adoption.set_aside) for adoption in adoptions) == MAX_ADOPTED_PER_PASS + 20
-        assert places(store, ["good"]) == {"good": "scheduled"}
-        assert store.due_jobs.due(["generic/add"], NOW, 1, set()) == ["good"]
-
     def test_only_the_leader_may(self, store: Store, leader: Leader) -> None:
         by_hand(store, {"_id": "x"})
         seen = store.leases.read()
@@ -127,13 +114,6 @@ class TestBad:
 
 
 MINUTE = timedelta(minutes=1)
-NOT_HELD: dict[str, dict[str, Any]] = {
-    "the lock is old": {"locked_by": "other:1", "locked_at": NOW - 15 * MINUTE},
-    "no date": {"locked_by": "other:1"},
-    "the date is a text": {"locked_by": "other:1", "locked_at": NOW.isoformat()},
-    "the date is beyond all dates": {"locked_by": "other:1", "locked_at": DatetimeMS(2**50)},
-    "nobody": {"locked_by": "", "locked_at": NOW},
-}
 
 
 class TestLocked:
@@ -143,16 +123,6 @@ class TestLocked:
     def stopped(self, store: Store) -> StoppedClock:
         store.clock = StoppedClock(NOW)
         return store.clock
-
-    @pytest.mark.parametrize("kind", NOT_HELD)
-    def test_what_is_no_lock_is_adopted_at_once(self, store: Store, leader: Leader, kind: str) -> None:
-        by_hand(store, {"_id": "x", "task": "add", **NOT_HELD[kind]})
-
-        assert leader.adopts().adopted == 1
-
-        found = find(store, "x")
-        assert found is not None
-        assert (found.locked_by, found.locked_at) == (None, None)
 
     def test_whoever_renews_it_keeps_it(self, store: Store, leader: Leader) -> None:
         by_hand(store, {"_id": "x", "task": "add", "locked_by": "other:1", "locked_at": NOW})

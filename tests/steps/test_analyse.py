@@ -171,18 +171,6 @@ class TestCounts:
 
         assert (folding.result(), seen) == (60, {60})
 
-    def test_a_settlement_that_is_repeated_counts_once(self, store: Store) -> None:
-        """Given a batch whose outcome was not known, when it is settled again with one more, then each counts once."""
-        first, second = a_job(), a_job()
-        hold(store, first, second)
-        at = store.clock.now()
-        one, two = ended(first, at), ended(second, at)
-        store.transactions.settle("w1", OutcomeBatch({first.id: one}), {})
-
-        store.transactions.settle("w1", OutcomeBatch({first.id: one, second.id: two}), {})
-
-        assert analyse(store, at, MINUTE).ended == {"succeeded": 2}
-
     def test_old_counts_go(self, store: Store) -> None:
         now = store.clock.now()
         for age in (COUNTS_KEPT * 2, timedelta(days=1)):
@@ -205,20 +193,6 @@ class TestQueue:
     def queue_of(self, store: Store, **which: str) -> tuple[int, int, int, int]:
         jobs = analyse(store, store.clock.now(), MINUTE, **which).jobs
         return jobs.queued, jobs.postponed, jobs.running, jobs.zombies
-
-    def test_due_postponed_and_held(self, store: Store) -> None:
-        now = store.clock.now()
-        past, future = now - MINUTE, now + MINUTE
-        due = [a_job(scheduled_at=past, group=group) for group in ("mail", "mail", "generic", "mail")]
-        later = [a_job(scheduled_at=future, task="sub"), a_job(scheduled_at=future, group="mail")]
-        insert(store, *due, *later)
-        on_the_roster(store, seen_at=now)
-        store.roster.assign({"w1": [due[0].id]}, term=1)
-
-        assert self.queue_of(store) == (3, 2, 1, 0)
-        assert self.queue_of(store, group="mail") == (2, 1, 1, 0)
-        assert self.queue_of(store, task="sub") == (0, 1, 0, 0)
-        assert self.queue_of(store, group="nobody") == (0, 0, 0, 0)
 
     def test_a_running_job_that_is_being_cancelled_counts_for_its_own_task(self, store: Store) -> None:
         now = store.clock.now()

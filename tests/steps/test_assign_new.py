@@ -23,13 +23,6 @@ def test_a_round_that_gave_all_there_was_leaves_nothing(store: Store) -> None:
     assert assign(store, 1, NOW).exhausted
 
 
-def test_a_round_that_filled_the_room_may_leave_something(store: Store) -> None:
-    on_the_roster(store, slots=2, prefetch=0)
-    insert(store, a_job(), a_job(), a_job())
-
-    assert not assign(store, 1, NOW).exhausted
-
-
 def test_jobs_at_their_limit_are_in_nobodys_way(store: Store) -> None:
     """Given a limit that is reached, when a round finds nothing else, then a new job of another task may be given."""
     on_the_roster(store, tasks=["add", "free"])

@@ -11,12 +11,11 @@ from pymongo.errors import WriteError
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import JobId
 from recruiter.errors import Superseded
-from recruiter.steps.assign import assign, unserved
 from recruiter.steps.cancel import archive_cancelled, cancel
 from recruiter.store.codec import adopted_fields
 from recruiter.store.database import Store
 from tests.inbox import Leader, by_hand
-from tests.samples import NOW, a_job, document, insert, on_the_roster, places
+from tests.samples import NOW, a_job, document, insert, places
 
 CLOCK = StoppedClock(NOW)
 
@@ -26,32 +25,6 @@ def archives(store: Store) -> Callable[[], Sequence[JobId]]:
     """The leader archives what was cancelled and nobody holds."""
     assert store.leases.acquire(None, "me", {}) is not None
     return lambda: archive_cancelled(store, CLOCK, 1, "me")
-
-
-def test_a_cancelled_job_is_given_to_nobody(store: Store) -> None:
-    (id,) = insert(store, a_job())
-    on_the_roster(store, "w1")
-
-    cancel(store, CLOCK, id)
-    round = assign(store, 1, NOW)
-
-    assert round.assigned == 0
-    assert store.roster.held() == set()
-    assert unserved(round) == set()
-
-
-def test_a_held_job_is_left_to_its_holder(store: Store, archives: Callable[[], Sequence[JobId]]) -> None:
-    """Given a job that somebody holds, when cancelled, then the leader waits; when let go, then it archives."""
-    (id,) = insert(store, a_job())
-    on_the_roster(store, "w1")
-    store.roster.assign({"w1": [id]}, 1)
-
-    cancel(store, CLOCK, id)
-    assert archives() == []
-    assert document(store, id)["cancel"] == {"at": NOW, "by": None, "reason": None}
-    store.transactions.hand_back("w1", [id])
-
-    assert archives() == [id]
 
 
 def test_an_old_leader_archives_nothing(store: Store, archives: Callable[[], Sequence[JobId]]) -> None:

@@ -40,23 +40,6 @@ def ended(store: Store, id: str, age: timedelta, *, succeeded: bool, keep_failed
     store.archived.collection.insert_one({"_id": id, "done": succeeded, "why": why, "archived_at": NOW - age, **own})
 
 
-@pytest.mark.parametrize(
-    ("keep_failed", "expected"),
-    [(None, {"success 1", "failure 1"}), (30 * DAY, {"success 1", "failure 1", "failure 9"}), (DAY / 2, {"success 1"})],
-)
-def test_jobs_that_failed_may_be_kept_longer_or_shorter(
-    store: Store, keep_failed: timedelta | None, expected: set[str]
-) -> None:
-    for days in (1, 9, 40):
-        ended(store, f"success {days}", days * DAY, succeeded=True)
-        ended(store, f"failure {days}", days * DAY, succeeded=False)
-
-    clean(store, NOW, 5 * DAY, keep_failed)
-
-    assert left(store) == expected
-    assert clean(store, NOW, 5 * DAY, keep_failed) == 0
-
-
 def test_a_job_may_say_how_long_it_is_kept_if_it_fails(store: Store) -> None:
     day = DAY.total_seconds()
     for days in (1, 9, 40):

@@ -66,21 +66,6 @@ def fleet(store: Store, target: str) -> Iterator[Fleet]:
 
 
 class TestLimits:
-    def test_a_task_is_never_above_its_limit_and_others_are_not_held_up(self, fleet: Fleet) -> None:
-        fleet.worker(slots=10, tasks=["add", "other"])
-        fleet.controls.set_limit("task:add", 2)
-        limited, others = fleet.jobs(20), fleet.jobs(3, task="other")
-
-        for _ in range(3):
-            fleet.round()
-        held = fleet.held()
-
-        assert len(set(limited) & set(held)) == 2
-        assert set(others) <= set(held)
-        fleet.finish(held[0], held[1], *others)
-        fleet.round()
-        assert len(set(limited) & set(fleet.held())) == 2
-
     def test_a_limit_that_is_set_while_more_run_lets_them_end(self, fleet: Fleet) -> None:
         fleet.worker(slots=4)
         jobs = fleet.jobs(6)

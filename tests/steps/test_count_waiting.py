@@ -11,7 +11,7 @@ from recruiter.steps import clean
 from recruiter.steps.clean import count_waiting
 from recruiter.store.database import Store
 from recruiter.views.analytics import analyse, count
-from tests.samples import a_job, insert, on_the_roster
+from tests.samples import a_job, insert
 
 LONG = timedelta(minutes=10)
 
@@ -45,18 +45,6 @@ def test_many_are_not_counted_by_whoever_looks(store: Store) -> None:
     assert count(store, "task", store.clock.now(), MINUTE)["sub"] == {"waiting": 2}
 
 
-def test_who_runs_is_known_all_the_same(store: Store) -> None:
-    jobs = [a_job(scheduled_at=store.clock.now() - MINUTE) for _ in range(5)]
-    insert(store, *jobs)
-    count_waiting(store)
-    on_the_roster(store, seen_at=store.clock.now())
-
-    store.roster.assign({"w1": [jobs[0].id, jobs[1].id]}, term=1)
-
-    told = analyse(store, store.clock.now(), MINUTE).jobs
-    assert (told.queued, told.running) == (3, 2)
-
-
 def test_they_are_counted_again_only_when_it_is_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     wait(store, 5)
     assert [count_waiting(store), count_waiting(store)] == [True, False]
@@ -67,17 +55,6 @@ def test_they_are_counted_again_only_when_it_is_time(store: Store, monkeypatch: 
     assert queued(store) == 5
     assert count_waiting(store) is True
     assert queued(store) == 6
-
-
-@pytest.mark.parametrize("away", [-LONG, 4 * LONG], ids=["long ago", "when nobody counts any more"])
-def test_of_another_time_they_are_counted(store: Store, away: timedelta) -> None:
-    wait(store, 5)
-    count_waiting(store)
-    insert(store, a_job(scheduled_at=store.clock.now() - 2 * LONG))
-
-    told = analyse(store, store.clock.now() + away, MINUTE).jobs
-
-    assert told.queued + told.postponed == 6
 
 
 def test_names_that_begin_alike_are_not_mixed(store: Store) -> None:

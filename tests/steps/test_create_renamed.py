@@ -29,15 +29,6 @@ def after(target: str, store: Store) -> Iterator[Recruiter]:
         yield recruiter
 
 
-def test_the_job_of_the_old_name_is_found(before: Recruiter, after: Recruiter, store: Store) -> None:
-    old = before.create("resize", {"id": 7})
-
-    again = after.create("image.resize", {"id": 7})
-
-    assert (again.created, again.id) == (False, old.id)
-    assert [job.id for job in store.scheduled.waiting()] == [old.id]
-
-
 def test_also_when_it_has_ended_and_is_forgotten(before: Recruiter, after: Recruiter, store: Store) -> None:
     old = before.create("resize", {"id": 7})
     before.run("resize")

@@ -237,11 +237,6 @@ class TestJobs:
         assert len([finding for finding in findings if "unheard_of" in finding.text]) == 5
         ward.finds(PROBLEM, "jobs of 2 more lanes", lanes_told=5)
 
-    def test_that_differ_in_their_keys_only_are_told_once(self, ward: Ward) -> None:
-        for number in range(50):
-            ward.jobs(limited_by=f"customer:{number}")
-        ward.finds(PROBLEM, "50 jobs of task add in group generic")
-
     def test_too_many_to_be_counted_in_time(self, ward: Ward) -> None:
         """Then it does without the number: what matters is found by lane."""
         ward.jobs(20_000, task="unheard_of")

@@ -10,7 +10,6 @@ import pytest
 from recruiter import Recruiter, RetryManyTimes, State
 from recruiter.domain.schedule.policies import Every
 from recruiter.errors import InvalidDuration, InvalidJob, JobFailed
-from recruiter.steps.adopt import adopt
 from recruiter.steps.cancel import archive_expired
 from recruiter.steps.lead import Leadership
 from recruiter.store.database import Store
@@ -51,14 +50,6 @@ class TestWhen:
             recruiter.job("work").expires_at(datetime(2030, 1, 1))
         with pytest.raises(InvalidDuration):
             recruiter.job("work").expires_in(0)
-
-    def test_of_another_program(self, recruiter: Recruiter) -> None:
-        recruiter.store.scheduled.collection.insert_one({"_id": "x", "task": "work", "args": {}, "expires_in": 60})
-        leadership = Leadership(recruiter.store, recruiter.clock, 5.0)
-        assert leadership.attend()
-        adopt(recruiter.store, leadership.term, leadership.holder, NOW)
-
-        assert recruiter.find("x").expires_at == NOW + MINUTE
 
     def test_each_occurrence_has_its_own(self, recruiter: Recruiter) -> None:
         work = recruiter.task(name="work", expires="1h")(lambda: 1)

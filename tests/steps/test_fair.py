@@ -49,17 +49,6 @@ def test_what_they_hold_already_counts(recruiter: Recruiter, store: Store, send:
     assert given(store, "w2") == ["bob"] * 4
 
 
-def test_jobs_of_nobody_come_in_the_order_of_their_time(recruiter: Recruiter, store: Store, send: Any) -> None:
-    recruiter.controls.share_group("mail", "owner")
-    send.enqueue(1)
-    send.job(2).owned_by("ada").enqueue()
-    on_the_roster(store, slots=4, prefetch=0)
-
-    round_of(store, recruiter)
-
-    assert len(given(store)) == 2
-
-
 def test_a_share_that_was_written_by_hand_and_makes_no_sense_is_not_in_force(
     recruiter: Recruiter, store: Store
 ) -> None:

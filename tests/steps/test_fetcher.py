@@ -20,7 +20,7 @@ from recruiter.store.codec import Document
 from recruiter.store.database import Store
 from tests.commands import Command, Recorder, recorded
 from tests.conftest import eventually
-from tests.samples import a_job, done, insert
+from tests.samples import a_job, insert
 
 
 class FreeSlots:
@@ -96,20 +96,5 @@ def test_a_job_is_fetched_without_reading_the_list(store: Store, core: WorkerCor
         for id in (first, second):  # the first list was empty, the second is not
             assign(store, core, id)
             eventually(lambda id=id: fetched(core) == [id])  # type: ignore[misc]
-
-    assert reads_of_the_list(commands) == []
-
-
-def test_after_a_settlement_too(store: Store, core: WorkerCore, recorder: Recorder) -> None:
-    job, other = a_job(), a_job()
-    insert(store, job, other)
-    assign(store, core, job.id)
-    eventually(lambda: fetched(core) == [job.id])
-    core.held_jobs.ended([(job.id, done(job))])
-    eventually(lambda: core.held_jobs.state(job.id) is None)
-
-    with recorder.only_these() as commands:
-        assign(store, core, other.id)
-        eventually(lambda: fetched(core) == [other.id])
 
     assert reads_of_the_list(commands) == []

@@ -213,17 +213,6 @@ def test_a_flow_that_cannot_be_read_waits_until_somebody_repairs_it(stage: Stage
     assert stage.ready() == [second.id]
 
 
-def test_a_step_whose_task_is_no_text_fails_with_its_dependency(stage: Stage) -> None:
-    handle, first, second = chain(stage)
-    a_task_that_is_no_text(stage, (handle, first, second))
-    stage.run(first.id, fails=[first.id])
-
-    stage.settle_down()
-
-    assert stage.store.archived.collection.count_documents({"_id": second.id, "why": "dependency-failed"}) == 1
-    assert handle.report().state is FlowState.FAILED
-
-
 def test_steps_of_a_flow_that_is_gone_are_archived_and_stay_there(stage: Stage) -> None:
     handle, first, second = chain(stage)
     stage.run(first.id)

@@ -42,17 +42,6 @@ def test_an_entry_that_cannot_be_given_jobs_does_not_stop_assignment(store: Stor
     assert list(store.roster.holders()["good"]) != []
 
 
-def test_a_new_leader_leads_beside_an_entry_that_the_validator_would_refuse(store: Store) -> None:
-    # given
-    enter(store, "fake", running=5, tasks=7)
-
-    # when
-    leadership = Leadership(store, store.clock, 5.0)
-
-    # then
-    assert leadership.attend()
-
-
 @pytest.mark.parametrize("term", [Int64(2**53), Int64(2**53 - 1), Int64(2**52), Int64(2**62)])
 def test_no_term_on_the_roster_makes_the_lease_unreadable(store: Store, term: Int64) -> None:
     # given

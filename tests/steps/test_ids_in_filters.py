@@ -33,15 +33,6 @@ def ended(recruiter: Recruiter, waiting: None) -> None:
     assert len(recruiter.flush_jobs_synchronously()) == 5
 
 
-@pytest.mark.usefixtures("waiting")
-@pytest.mark.parametrize("given", [list, lambda ids: list(map(str, ids))], ids=["as they are", "as text"])
-def test_they_are_listed_and_counted(recruiter: Recruiter, given: Any) -> None:
-    assert {job.id for job in recruiter.jobs.list(ids=given(IDS))} == set(IDS)
-    assert recruiter.jobs.count(ids=given(IDS)).number == 4
-    assert [job.id for job in recruiter.jobs.list(ids=given(IDS)[0])] == [IDS[0]]
-    assert list(recruiter.jobs.list(ids=given(IDS), group="elsewhere")) == []
-
-
 @pytest.mark.usefixtures("ended")
 @pytest.mark.parametrize("given", [list, lambda ids: list(map(str, ids))], ids=["as they are", "as text"])
 def test_those_that_have_ended_too(recruiter: Recruiter, given: Any) -> None:

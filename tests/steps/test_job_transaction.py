@@ -41,19 +41,6 @@ def increment(session: Any, by: int = 1, client: Any = None) -> None:
 
 
 class TestCommitted:
-    def test_the_result_is_what_was_set_in_the_block(self, recruiter: Recruiter) -> None:
-        @recruiter.task
-        def charge(order: int) -> tuple[int, str]:
-            with current_job.transaction() as session:
-                increment(session)
-                current_job.set_result((order, "paid"))
-            return order, "too late"
-
-        job = charge.enqueue(7)
-        recruiter.run(charge)
-
-        assert job.result(timeout=5) == (7, "paid")
-
     def test_jobs_that_it_enqueues_in_the_session_are_there_too(self, recruiter: Recruiter, store: Store) -> None:
         @recruiter.task
         def next_one() -> None: ...
@@ -128,26 +115,6 @@ class TestRolledBack:
         assert counter(store) == 0
         with pytest.raises(JobFailed, match="ValueError: no"):
             job.result(timeout=5)
-
-    def test_a_caught_error_lets_the_job_go_on(self, recruiter: Recruiter, store: Store) -> None:
-        @recruiter.task
-        def count() -> str:
-            try:
-                with current_job.transaction() as session:
-                    increment(session, 100)
-                    raise ValueError("no")
-            except ValueError:
-                pass
-            with current_job.transaction() as session:
-                increment(session)
-                current_job.set_result("second")
-            return ""
-
-        job = count.enqueue()
-        recruiter.run(count)
-
-        assert counter(store) == 1
-        assert job.result(timeout=5) == "second"
 
     def test_a_conflict_runs_the_job_again_and_counts_no_attempt(self, recruiter: Recruiter, store: Store) -> None:
         runs: list[int] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from pymongo import AsyncMongoClient, MongoClient
-from pymongo.errors import DuplicateKeyError, PyMongoError
+from pymongo.errors import DuplicateKeyError
 
 from recruiter import Recruiter, RetryManyTimes, current_job
 from recruiter.domain.job import ArchivedJob
@@ -81,42 +81,6 @@ class TestCaughtInTheBlock:
 
         assert not job.done
         assert "the error was caught inside the block" in message(job)
-
-    def test_an_error_that_leaves_the_block_is_the_error_of_the_operation(
-        self, recruiter: Recruiter, store: Store
-    ) -> None:
-        """So that a job can catch it around the block, and go on."""
-        store.database["docs"].insert_one({"_id": 1})
-
-        @recruiter.task
-        def count() -> str:
-            try:
-                with current_job.transaction() as session:
-                    session.client.get_database(store.target.database).docs.insert_one({"_id": 1}, session=session)
-            except DuplicateKeyError:
-                return "it is there"
-            return ""
-
-        job = ended(recruiter, count.enqueue())
-
-        assert (job.done, job.result) == (True, "it is there")
-
-    def test_a_conflict_that_was_caught_is_repeated(self, recruiter: Recruiter, store: Store, runs: list[int]) -> None:
-        @recruiter.task
-        def count() -> None:
-            runs.append(current_job.attempt)
-            with current_job.transaction() as session:
-                docs = session.client.get_database(store.target.database).docs
-                docs.find_one({}, session=session)
-                if len(runs) == 1:
-                    store.database["docs"].update_one({"_id": 1}, {"$inc": {"n": 10}}, upsert=True)
-                with suppress(PyMongoError):
-                    docs.update_one({"_id": 1}, {"$inc": {"n": 1}}, upsert=True, session=session)
-
-        job = ended(recruiter, count.enqueue())
-
-        assert (job.done, job.attempts, runs) == (True, 1, [1, 1])
-        assert (store.database["docs"].find_one({}) or {})["n"] == 11
 
 
 class TestEndedByTheJob:
@@ -234,20 +198,6 @@ class TestConflicts:
                 docs.update_one({"_id": 1}, {"$inc": {"n": 1}}, upsert=True, session=session)
 
         return count
-
-    def test_a_job_that_is_put_off_says_why(
-        self, recruiter: Recruiter, unlucky: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(execute, "_REPEATED_LATER", 3600.0)
-        job = unlucky.enqueue()
-
-        recruiter.run(unlucky)
-
-        waiting = recruiter.find(job.id)
-        assert (waiting.attempts, waiting.snoozes, waiting.conflicts) == (0, 1, 1)
-        told = recruiter.explain(job.id)
-        assert "met another one" in told
-        assert "RetryLater" not in told
 
     def test_it_does_not_go_on_for_ever(self, recruiter: Recruiter, unlucky: Any, runs: list[int]) -> None:
         job = ended(recruiter, unlucky.enqueue())

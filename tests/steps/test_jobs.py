@@ -88,23 +88,6 @@ class TestCancelling:
         assert store.scheduled.flags(10).keys() == {held, waiting}
         assert {job.id for job in recruiter.jobs.list(minimal=True) if job.cancelling} == {held, waiting}
 
-    def test_one_that_is_no_longer_meant_is_left_alone(
-        self, recruiter: Recruiter, store: Store, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Given a job that was found, when it changes before the flag is raised, then it is not cancelled."""
-        (id,) = insert(store, a_job(attempts=3))
-        found = JobSearch.ids
-
-        def and_then(*args: Any, **options: Any) -> Any:
-            page = found(*args, **options)
-            store.scheduled.collection.update_one({"_id": id}, {"$set": {"attempts": 0}})
-            return page
-
-        monkeypatch.setattr(JobSearch, "ids", and_then)
-
-        assert recruiter.jobs.cancel(attempts=3) == 0
-        assert store.scheduled.flags(10) == {}
-
     def test_one_that_is_given_away_meanwhile_is_cancelled_all_the_same(
         self, recruiter: Recruiter, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -145,13 +128,6 @@ class TestCancelling:
 
 
 class TestRecovering:
-    def test_none_of_them_twice(self, recruiter: Recruiter, store: Store) -> None:
-        ended(store, 10, "tried-too-many-times")
-
-        assert recruiter.jobs.recover(state="failed") == 10
-        assert recruiter.jobs.recover(state="failed") == 0
-        assert recruiter.jobs.count(state="waiting") == (10, True)
-
     def test_nor_by_two_at_once(self, recruiter: Recruiter, store: Store) -> None:
         ended(store, 40, "tried-too-many-times")
 
@@ -160,17 +136,3 @@ class TestRecovering:
 
         assert sum(numbers) == 40
         assert len({job.recovered_from for job in recruiter.jobs.iterate(state="waiting")}) == 40
-
-    def test_others_by_their_state_or_why(self, recruiter: Recruiter, store: Store) -> None:
-        ended(store, 2)
-        ended(store, 3, "cancelled")
-
-        assert recruiter.jobs.recover(task="add") == 0
-        assert recruiter.jobs.recover(state="succeeded", again=True) == 2
-        assert recruiter.jobs.recover(why="cancelled") == 3
-
-    def test_what_was_set_aside_is_no_job(self, recruiter: Recruiter, store: Store) -> None:
-        junk = {"_id": "junk", "done": False, "why": "malformed", "reason": "…", "archived_at": NOW, "original": 5}
-        store.archived.collection.insert_one(junk)
-
-        assert recruiter.jobs.recover(state="failed") == 0

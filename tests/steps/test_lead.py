@@ -57,17 +57,6 @@ def lease(store: Store) -> Lease:
     return found
 
 
-def test_a_leader_that_renews_is_never_replaced(store: Store, candidates: tuple[Candidate, Candidate]) -> None:
-    one, two = candidates
-    one.attend()
-
-    for _ in range(30):
-        assert one.watches_for(one.interval)
-        assert not two.watches_for(two.interval)
-
-    assert lease(store).term == 1
-
-
 def test_a_lease_that_nobody_watches_is_renewed_less_often(candidates: tuple[Candidate, Candidate]) -> None:
     """Given a leader alone, then it renews seldom; when another recruiter watches, then often; when that one is gone,
     seldom again."""
@@ -117,18 +106,6 @@ def test_a_leader_that_renews_seldom_is_not_taken_for_silent(candidates: tuple[C
     assert two.watches_for(0.6 * one.interval), "well within the lease time"
 
 
-def test_takeover_only_after_silence(candidates: tuple[Candidate, Candidate]) -> None:
-    """Given a leader that fell silent, when the other has watched the lease stand still long enough, then it leads."""
-    one, two = candidates
-    one.attend()
-
-    assert not two.watches_for(0.2 * LEASE)
-    assert two.watches_for(0.2 * LEASE), "well within the lease time"
-
-    assert two.term == 2
-    assert two.holder != one.holder
-
-
 def test_an_hour_without_looking_is_no_silence(candidates: tuple[Candidate, Candidate]) -> None:
     """Given a follower that was frozen for an hour, when it looks again, then the leader gets its chance first."""
     one, two = candidates
@@ -138,18 +115,6 @@ def test_an_hour_without_looking_is_no_silence(candidates: tuple[Candidate, Cand
     two.clock.move(timedelta(hours=1))
 
     assert not two.attend()
-
-
-def test_the_old_leader_notices_when_it_renews(candidates: tuple[Candidate, Candidate]) -> None:
-    one, two = candidates
-    one.attend()
-    two.watches_for(2 * LEASE)
-
-    assert one.leading, "it has not asked yet"
-    one.clock.move(timedelta(seconds=one.interval))
-
-    assert not one.attend()
-    assert (one.term, one.holder) == (0, "")
 
 
 def test_an_old_leader_cannot_assign(store: Store, candidates: tuple[Candidate, Candidate]) -> None:

@@ -64,25 +64,6 @@ def test_all_are_given_once_and_in_order(store: Store, jobs: list[JobId], lookah
     assert [job for some in rounds for job in some] == jobs
 
 
-def test_a_round_that_knows_its_jobs_does_not_look(store: Store, jobs: list[JobId], lookahead: Lookahead) -> None:
-    """Given a round that has read the lanes, then the next ones give without reading, until less is known than there is
-    room for."""
-    looked = []
-    for _ in range(6):
-        looked.append(round_of(store, lookahead).lanes is not None)
-        end_all(store)
-
-    assert looked == [True, False, False, False, False, True]
-    assert jobs
-
-
-def test_few_lanes_are_asked_each_time(store: Store, jobs: list[JobId]) -> None:
-    lookahead = Lookahead(many_lanes=GROUPS)
-
-    assert all(round_of(store, lookahead).lanes is not None and end_all(store) for _ in range(4))
-    assert jobs
-
-
 @pytest.mark.parametrize(("after", "found"), [(MAX_AGE / 2, False), (MAX_AGE, True), (-MAX_AGE, True)])
 def test_what_comes_meanwhile_waits_for_the_next_look(
     store: Store, jobs: list[JobId], lookahead: Lookahead, after: timedelta, found: bool
@@ -130,18 +111,6 @@ def test_other_rules_count_at_once(store: Store, jobs: list[JobId], lookahead: L
     round_of(store, lookahead, rules)
 
     assert len([id for id in held(store) if jobs.index(id) % GROUPS in (5, 6)]) == 1 + len(rules.limits)
-
-
-def test_what_other_workers_serve_is_asked_for(store: Store, jobs: list[JobId], lookahead: Lookahead) -> None:
-    """Given jobs that are known for one kind of worker, when another kind has room, then each is given its own."""
-    given(store, lookahead)
-    on_the_roster(store, "choosy", groups=["g7"], slots=5, prefetch=0)
-
-    round_of(store, lookahead)
-
-    entries = store.roster.holders()
-    assert entries["choosy"] == jobs[7::GROUPS]
-    assert entries["w1"] == [job for job in jobs[5:] if job not in entries["choosy"]][:5]
 
 
 def test_jobs_that_the_leader_has_archived_are_not_given(store: Store, jobs: list[JobId], lookahead: Lookahead) -> None:

@@ -37,15 +37,6 @@ def everything_stored(store: Store) -> str:
 
 
 class TestSealed:
-    def test_what_is_clear_can_be_searched(self, recruiter: Recruiter) -> None:
-        task = recruiter.task(charge)
-        for order in range(5):
-            task.enqueue(order, SECRET)
-
-        found = recruiter.jobs.list(args={"order": 3}).jobs
-
-        assert len(found) == 1
-
     def test_in_the_jobs_own_transaction(self, recruiter: Recruiter, store: Store) -> None:
         @recruiter.task
         def order(card: str) -> str:

@@ -13,7 +13,7 @@ import pytest
 from pymongo import MongoClient
 
 import recruiter as package
-from recruiter import ArchivedJob, Recruiter, RetryManyTimes, Task, Workable, errors
+from recruiter import ArchivedJob, Recruiter, RetryManyTimes, Task, errors
 from recruiter.errors import (
     InvalidJob,
     JobExists,
@@ -28,14 +28,6 @@ ran: list[tuple[int, int]] = []
 def add(a: int, b: int) -> int:
     ran.append((a, b))
     return a + b
-
-
-class Parcel(Workable, name="producing.Parcel"):
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def execute(self) -> int:
-        return self.number
 
 
 @pytest.fixture
@@ -58,13 +50,6 @@ class TestEnqueueAndHere:
         assert recruiter.find(handle.id).done
         with pytest.raises(InvalidJob, match="execute"):
             task.job(1, 2).here().enqueue()
-
-    def test_a_workable_is_optimistic_unless_it_is_enqueued(self, recruiter: Recruiter) -> None:
-        job = Parcel(4).as_job_of(recruiter)
-
-        assert recruiter.find(job.execute().id).done
-        assert recruiter.find(job.in_background().execute().id).state == "waiting"
-        assert recruiter.find(job.enqueue().id).state == "waiting"
 
 
 def test_a_job_has_one_shape_whether_it_has_ended_or_not(recruiter: Recruiter, task: Add) -> None:

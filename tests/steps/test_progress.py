@@ -30,14 +30,13 @@ from recruiter.steps.rescue import Rescue
 from recruiter.store.codec import Document, encode, job_document, progress_fields
 from recruiter.store.collections.scheduled import ProgressMark
 from recruiter.store.database import Store
-from recruiter.store.job_fields import LOCK, PROGRESS
+from recruiter.store.job_fields import LOCK
 from recruiter.store.outcomes import Rescheduled
 from recruiter.store.roster_fields import Holding
 from recruiter.views.find import find
 from tests.bench import Bench
 from tests.conftest import eventually
-from tests.inbox import Leader, by_hand
-from tests.samples import NOW, a_job, beat, document, insert, on_the_roster, running
+from tests.samples import NOW, a_job, document, insert, on_the_roster
 
 LATER = NOW + timedelta(minutes=1)
 
@@ -125,14 +124,6 @@ class TestSaying:
         assert job["result"] == 0
         assert [line["text"] for line in job["log"]] == ["here"]
 
-    def test_whatever_is_said_can_be_stored(self, bench: Bench) -> None:
-        def speak() -> None:
-            current_job.stage("\udcff\0")
-            current_job.log("\udcff\0")
-            current_job.log(ValueError("no text"))  # type: ignore[arg-type]
-
-        assert [line["text"] for line in bench.archived(speak)["log"]] == ["?\\0", "no text"]
-
 
 class TestTrack:
     def test_it_gives_the_same_items_and_tells_how_many_are_done(self, bench: Bench) -> None:
@@ -202,33 +193,6 @@ class TestTelling:
         assert [len(progress.log) for progress in carried] == [0]
         assert [line.text for line in last.log] == ["one", "two"]
 
-    def test_what_is_on_its_way_has_arrived_when_the_attempt_is_over(self) -> None:
-        progress = AttemptProgress(Progress(), lambda: NOW, lambda _: None)
-        progress.log("text")
-        order: list[str] = []
-        begun, go = threading.Event(), threading.Event()
-
-        def away(_: Progress) -> None:
-            begun.set()
-            go.wait(10)
-            order.append("arrived")
-
-        carrier = threading.Thread(target=progress.carry, args=(away,))
-        carrier.start()
-        begun.wait(10)
-
-        def close() -> None:
-            progress.close()
-            order.append("closed")
-
-        closer = threading.Thread(target=close)
-        closer.start()
-        go.set()
-        carrier.join(10)
-        closer.join(10)
-
-        assert order == ["arrived", "closed"]
-
 
 def mark(job: Any, worker: str = "w1", attempts: int = 0, was: str | None = None, **fields: Any) -> ProgressMark:
     return ProgressMark(job.id, attempts, was, worker, NOW, fields)
@@ -250,17 +214,6 @@ class TestSigns:
             store.scheduled.clear_progress([mark(each, "old", attempts=0, progress=0.9)])
 
         assert (document(store, job.id), document(store, unsigned.id)) == before
-
-    def test_nor_of_the_same_attempt_once_somebody_else_has_signed(self, store: Store) -> None:
-        """Given a job that was handed over with no attempt counted, then the last one who marks it has it."""
-        job = a_job()
-        insert(store, job)
-        store.scheduled.mark_progress([mark(job, "old", progress=0.9)])
-        store.scheduled.mark_progress([mark(job, "new", was="old", progress=0.2)])
-
-        store.scheduled.mark_progress([mark(job, "old", progress=0.95)])
-
-        assert (document(store, job.id)["locked_by"], document(store, job.id)["progress"]) == ("new", 0.2)
 
     def test_handed_back_it_is_nobodys_and_keeps_what_it_said(self, store: Store) -> None:
         job = a_job()
@@ -449,21 +402,6 @@ def _unreachable(*_: object) -> None:
 class TestViews:
     """A job shows who holds it, and that is what the roster says."""
 
-    def test_of_one_that_is_assigned_and_of_one_that_runs(self, store: Store) -> None:
-        assigned, runs = a_job(), a_job()
-        insert(store, assigned, runs)
-        on_the_roster(store, "w1")
-        store.roster.assign({"w1": [assigned.id, runs.id]}, 1)
-        beat(store, "w1", running(runs.id))
-
-        found = find(store, assigned.id), find(store, runs.id)
-
-        (entry,) = store.roster.collection.find({})
-        assert [(job.locked_by, job.locked_at, job.state) for job in found if job] == [
-            ("w1", entry["given_at"], State.RUNNING),
-            ("w1", NOW, State.RUNNING),
-        ]
-
     def test_what_somebody_left_behind_is_no_lock(self, store: Store) -> None:
         job = a_job()
         insert(store, job)
@@ -477,15 +415,6 @@ class TestViews:
         assert held is not None
         (entry,) = store.roster.collection.find({})
         assert (held.locked_by, held.locked_at) == ("w1", entry["given_at"])
-
-    def test_a_document_by_hand_is_not_believed(self, store: Store) -> None:
-        leader = Leader(store)
-        claims = dict.fromkeys((*PROGRESS, *LOCK), 5) | {"locked_by": "somebody"}
-        by_hand(store, {"_id": "x", "task": "add", "args": {"a": 1, "b": 2}, **claims})
-
-        leader.adopts()
-
-        assert document(store, "x") == job_document(a_job("x"))
 
 
 class TestInTheCallingProcess:

@@ -16,8 +16,7 @@ from recruiter.domain.schedule.scheduler import Late
 from recruiter.errors import SchedulerNotFound, Superseded
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.steps.lead import Leadership
-from recruiter.steps.repeat import MAX_SCHEDULERS_PER_PASS, Repetition, repeat
-from recruiter.store.collections.schedulers import _document
+from recruiter.steps.repeat import Repetition, repeat
 from recruiter.store.database import Store
 from recruiter.views.health import overdue
 from tests.killed import exit_code_of
@@ -109,17 +108,6 @@ class TestOccurrences:
 
         assert leading.instants() == []  # it exists: it is in the archive
         assert leading.recruiter.store.archived.collection.count_documents({}) == 1
-
-    def test_more_than_fit_into_one_look(self, leading: Leading) -> None:
-        job, count = leading.job(), MAX_SCHEDULERS_PER_PASS + 1
-        documents = [_document(job.with_urn(f"s{number}").build()) for number in range(count)]
-        leading.recruiter.store.schedulers.collection.insert_many(documents)
-
-        first = leading.after(minutes=10)
-        second = leading.repeat()
-
-        assert (first.made, first.more) == (MAX_SCHEDULERS_PER_PASS, True)
-        assert (second.made, second.more) == (1, False)
 
 
 class TestTwoLeaders:

@@ -19,20 +19,6 @@ def archive(recruiter: Recruiter, id: str, **fields: Any) -> None:
     recruiter.store.archived.collection.insert_one(document | fields)
 
 
-def test_everybody_gets_its_own(recruiter: Recruiter) -> None:
-    """Given twenty threads that wait before their jobs have ended, when these end, then each has its result."""
-    ids = [f"job{number}" for number in range(20)]
-    insert(recruiter.store, *(a_job(id) for id in ids))
-
-    with ThreadPoolExecutor(len(ids)) as threads:
-        waiting = [threads.submit(recruiter.handle(id).result, "20s") for id in ids]
-        for id in reversed(ids):
-            archive(recruiter, id)
-        results = [each.result() for each in waiting]
-
-    assert results == [f"result of {id}" for id in ids]
-
-
 def test_after_a_timeout_it_can_be_asked_again(recruiter: Recruiter) -> None:
     insert(recruiter.store, a_job("x"))
     handle = recruiter.handle("x")

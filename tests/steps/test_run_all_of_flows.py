@@ -42,18 +42,6 @@ def chain(stage: Stage, count: int = 1) -> list[JobId]:
     return [other.id for other in others]
 
 
-def test_run_all_waits_for_the_end_of_a_flow(stage: Stage) -> None:
-    """Given a flow whose last step has ended, and a leader that has not looked yet, then there is something to do."""
-    (last,) = chain(stage)
-    stage.settle_down()
-    stage.run(last)
-
-    before = anything_to_do(stage.store, "w1", {"other"}, PAST)
-    stage.settle_down()
-
-    assert (before, anything_to_do(stage.store, "w1", {"other"}, PAST)) == (True, False)
-
-
 def test_run_all_waits_until_the_leader_has_looked_at_a_flow_that_had_ended(stage: Stage) -> None:
     """Given a flow that has ended, and a marker that came later, then the flow is reported as running, and there is
     something to do until the leader has looked."""

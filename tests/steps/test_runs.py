@@ -14,7 +14,7 @@ import pytest
 
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.errors import Superseded
-from recruiter.processes.worker.held_job import HeldJob, crashed, interrupted
+from recruiter.processes.worker.held_job import HeldJob, crashed
 from recruiter.steps.rescue import Rescue
 from recruiter.steps.settle import settle
 from recruiter.store.codec import Document, encode, job_document
@@ -43,14 +43,6 @@ def document(store: Store, job: Any) -> Document:
     found = store.scheduled.document(job.id)
     assert found is not None
     return found
-
-
-def test_the_holder_gets_one(store: Store, job: Any) -> None:
-    run = run_of(store, job)
-    run.prove()
-
-    assert document(store, job)["token"] == run.token
-    assert document(store, job)["started_by"] == "w1"
 
 
 def test_threads_of_one_run_get_the_same_one(store: Store, job: Any) -> None:
@@ -88,14 +80,6 @@ def test_a_job_that_has_been_tried_since_gives_none(store: Store, job: Any) -> N
         run_of(store, job).prove()
 
 
-def test_proving_is_no_sign_of_life(store: Store, job: Any) -> None:
-    """It may come from a child whose supervisor is frozen."""
-    before = store.roster.read()[0].beats
-    run_of(store, job).prove()
-
-    assert store.roster.read()[0].beats == before
-
-
 def test_its_sessions_are_on_the_roster_before_it_writes(store: Store, job: Any) -> None:
     run_of(store, job).prove()
 
@@ -110,29 +94,6 @@ def test_retiring_the_worker_takes_it(store: Store, job: Any) -> None:
     eventually(lambda: rescue.retire_silent(store.roster.read()))
 
     assert not {"token", "transaction", "started_by"} & document(store, job).keys()
-
-
-def test_handing_back_takes_it(store: Store, job: Any) -> None:
-    run_of(store, job).prove(transaction=True)
-    held = HeldJob.read(job.id, encode(job_document(job)))
-    outcome = interrupted(held, PolicyRegistry(), "w1", job.created_at, "a test", {}, job.created_at)
-
-    settle(store, "w1", [(job.id, outcome)], {})
-
-    after = document(store, job)
-    assert not {"token", "transaction", "started_by"} & after.keys()
-    assert after["attempts"] == 0
-
-
-def test_a_crash_takes_it(store: Store, job: Any) -> None:
-    run_of(store, job).prove(transaction=True)
-    held = HeldJob.read(job.id, encode(job_document(job)))
-
-    settle(store, "w1", [(job.id, crashed(held, PolicyRegistry(), "w1", NOW, "it died", {}))], {})
-
-    after = document(store, job)
-    assert not {"token", "transaction", "started_by"} & after.keys()
-    assert after["attempts"] == 1
 
 
 def test_after_a_death_an_archived_outcome_stays(store: Store, job: Any) -> None:

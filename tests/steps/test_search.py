@@ -198,18 +198,6 @@ class TestCounting:
         assert 0 < some.number < all_.number
         assert all_.exact
 
-    def test_a_page_is_handed_out_before_it_took_too_long(self, crowd: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Given a condition that nothing fulfils, then a page looks at a few, finds nothing and says where to go on."""
-        monkeypatch.setattr("recruiter.store.search.search.WINDOW", 10)
-        monkeypatch.setattr("recruiter.store.search.search.LOOKS_AT", 30)
-        filter = JobFilter(args={"customer.id": "nobody"}, state="succeeded")
-
-        page = crowd.search.ids(filter, NOW, limit=5)
-
-        assert (page.jobs, page.looked_at) == ((), 30)
-        assert page.next is not None
-        assert all_pages(crowd, filter, 5) == []
-
 
 class TestCursors:
     @pytest.mark.parametrize(
@@ -225,16 +213,6 @@ class TestCursors:
 
         with pytest.raises(InvalidFilter, match="another filter"):
             crowd.search.ids(JobFilter(state="succeeded"), NOW, limit=1, after=after)
-
-    def test_now_is_when_the_listing_began(self, crowd: Store) -> None:
-        """Given jobs of the last two minutes, when the second page is asked for later, then it is still about those."""
-        filter = JobFilter(since="2m", state="succeeded")
-        everything = all_pages(crowd, filter, 1_000)
-        first = crowd.search.ids(filter, NOW, limit=2)
-
-        second = crowd.search.ids(filter, NOW + 10 * MINUTE, limit=1_000, after=first.next)
-
-        assert [*first.jobs, *second.jobs] == everything
 
     @pytest.mark.parametrize(
         ("section", "position"),

@@ -140,16 +140,6 @@ class TestPlain:
         assert recruiter.find("fresh").args == {"text": "y"}
         assert recruiter.find("waits").args == {"text": "x"}
 
-    def test_what_was_created_before_is_not_created_again(self, task: Note, own: Client) -> None:
-        before = task.create("x")
-        with own.start_session() as session, session.start_transaction():
-            again = task.job("x").create(session=session)
-            new = task.job("y").create(session=session)
-            twice = task.job("y").create(session=session)
-
-        assert (again.id, again.created) == (before.id, False)
-        assert (new.created, twice.id, twice.created) == (True, new.id, False)
-
     def test_a_conflict_is_tried_again_by_with_transaction(self, recruiter: Recruiter, task: Note, own: Client) -> None:
         """Given another transaction that holds the same id, when it lets go, then the caller's is run again."""
         runs: list[int] = []
@@ -184,15 +174,6 @@ class TestAsync:
             return handle.id
 
         assert recruiter.find(asyncio.run(use())).state == "waiting"
-
-    def test_a_plain_session_can_be_given_to_the_async_face(
-        self, recruiter: Recruiter, task: Note, own: Client
-    ) -> None:
-        async def use() -> Any:
-            with own.start_session() as session, session.start_transaction():
-                return (await task.job("x").aenqueue(session=session)).id
-
-        assert recruiter.find(asyncio.run(use())).args == {"text": "x"}
 
     @pytest.mark.parametrize("how", PLAIN)
     def test_a_plain_call_refuses_it_and_says_which_call_to_use(

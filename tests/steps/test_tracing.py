@@ -147,18 +147,6 @@ class TestFromARequestToItsJobs:
         assert len(traced.named("send add")) == 8
         assert {trace_of(span) for span in traced.spans} == {trace_of(here)}
 
-    def test_another_program_may_say_which_trace_it_belongs_to(self, recruiter: Recruiter, traced: Traced) -> None:
-        @recruiter.task
-        def add() -> str | None:
-            return current_job.trace_id
-
-        parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-        document = {"_id": "theirs", "task": "add", "trace_context": {"traceparent": parent}}
-        recruiter.store.scheduled.collection.insert_one(document)
-        recruiter.flush_jobs_synchronously()
-        assert parent_of(traced.one("process add")) == 0xB7AD6B7169203331
-        assert recruiter.find("theirs").result == "0af7651916cd43dd8448eb211c80319c"
-
     @pytest.mark.parametrize("odd", ["text", 7, {"traceparent": 7}, {"traceparent": "00-x"}, {"a": "x" * 9000}, []])
     def test_a_context_that_makes_no_sense_is_none(self, recruiter: Recruiter, traced: Traced, odd: object) -> None:
         @recruiter.task

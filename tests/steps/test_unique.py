@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 from bson import encode
 from bson.raw_bson import RawBSONDocument
-from pymongo import AsyncMongoClient, MongoClient
+from pymongo import MongoClient
 
 from recruiter import Recruiter, RetryManyTimes
 from recruiter.doctor import examine
@@ -49,27 +48,6 @@ class TestUnique:
         assert fail.job().unique(until="started").enqueue().created
         del first
 
-    def test_until_a_worker_has_it(self, recruiter: Recruiter) -> None:
-        seen: list[bool] = []
-
-        @recruiter.task
-        def index() -> None:
-            seen.append(index.job().unique(until="started").enqueue().created)
-
-        index.job().unique(until="started").enqueue()
-        assert not index.job().unique(until="started").enqueue().created
-        recruiter.run(index)
-
-        assert seen == [True]
-
-    def test_in_bulk(self, resize: Any, store: Store) -> None:
-        resize.job(3).unique().enqueue()
-        handles = resize.enqueue_many([(number % 5,) for number in range(1200)], unique=True)
-
-        assert [number for number, handle in enumerate(handles) if handle.created] == [0, 1, 2, 4]
-        assert handles[5].id == handles[0].id
-        assert store.scheduled.collection.count_documents({}) == 5
-
     def test_in_the_callers_transaction(self, resize: Any, target: str, store: Store) -> None:
         with MongoClient[dict[str, Any]](target) as client, client.start_session() as session:
             session.start_transaction()
@@ -82,18 +60,6 @@ class TestUnique:
 
         assert [job.created for job in (first, second, *many)] == [True, False, False, True]
         assert store.scheduled.collection.count_documents({}) == 2
-
-    def test_async(self, resize: Any, target: str) -> None:
-        async def make() -> list[bool]:
-            created = [(await resize.job(1).unique().aenqueue()).created]
-            connected = AsyncMongoClient[dict[str, Any]](target)
-            async with connected as client, client.start_session() as session, await session.start_transaction():
-                created.append((await resize.job(1).unique().aenqueue(session=session)).created)
-                many = await resize.aenqueue_many([(1,), (2,)], unique=True, session=session)
-                created += [handle.created for handle in many]
-            return created
-
-        assert asyncio.run(make()) == [True, False, False, True]
 
 
 class TestTogether:

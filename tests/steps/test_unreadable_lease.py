@@ -97,14 +97,6 @@ def test_a_scheduler_that_cannot_be_read_stops_no_other(store: Store, odd: dict[
     assert store.schedulers.all().unreadable == ()
 
 
-def test_a_next_occurrence_beyond_all_dates_is_not_waited_for(store: Store) -> None:
-    store.schedulers.put(a_scheduler("odd"))
-    beyond = {"$set": {"next_at": DatetimeMS(2**60)}}
-    store.schedulers.collection.update_one({"_id": "odd"}, beyond)
-
-    assert store.schedulers.next_at() is None
-
-
 def test_an_occurrence_every_second_of_a_year_is_walked_through_in_part() -> None:
     asked = 0
 

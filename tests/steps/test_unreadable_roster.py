@@ -71,20 +71,6 @@ def test_an_entry_that_cannot_be_read_keeps_nobody_from_work(store: Store, field
     assert [entry.id for entry in round.unreadable] == ["'odd'"]
 
 
-def test_an_entry_whose_id_is_not_utf_8(store: Store) -> None:
-    on_the_roster(store, "w1", slots=5)
-    raw = bson.encode({**ENTRY, "_id": "ZZZZ"}).replace(b"ZZZZ", b"\xff\xfe\xff\xfe")
-    store.roster.collection.insert_one(RawBSONDocument(raw))
-    insert(store, a_job())
-
-    round = assign(store, 1, NOW)
-
-    assert round.assigned == 1
-    assert len(round.unreadable) == 1
-    assert retired(store) == 1
-    assert [worker.id for worker in store.roster.read()] == ["w1"]
-
-
 def retired(store: Store) -> int:
     """How many entries are retired because nobody could read them for long."""
     clock = StoppedClock(NOW)
@@ -176,16 +162,3 @@ def test_a_date_before_all_dates_among_limited_lanes(store: Store, moment: Any) 
 
     assert store.roster.held() == {good}
     assert [document.id for document in round.malformed] == ["'x'"]
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [*MALFORMED.values(), {"_id": "x", "priority": float("nan")}, {"_id": "x", "scheduled_at": DatetimeMS(2**60)}],
-)
-def test_the_validator_lets_none_of_them_in(store: Store, fields: dict[str, Any]) -> None:
-    if fields["_id"] == Binary(b"a" * 16, 3):
-        pytest.skip("a validator cannot tell the kinds of UUIDs")
-    with pytest.raises((Exception,)):
-        store.scheduled.collection.insert_one({**JOB, **fields})
-
-    assert store.scheduled.collection.count_documents({}) == 0

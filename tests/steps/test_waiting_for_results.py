@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-from uuid import uuid4
 
 import pytest
-from bson import ObjectId
 
 from recruiter import Recruiter, Workable
 from recruiter.errors import JobNotFound, StoreError
-from recruiter.store.codec import decode
 from tests.conftest import eventually
-from tests.samples import a_job, done, insert
+from tests.samples import a_job, insert
 
 
 def note(text: str) -> str:
@@ -31,14 +27,6 @@ class TestUnknownJobs:
             recruiter.store.scheduled.collection.delete_one({"_id": "x"})
 
             assert isinstance(waiting.exception(30), JobNotFound)
-
-
-@pytest.mark.parametrize("id", [ObjectId(), uuid4(), 42], ids=lambda id: type(id).__name__)
-def test_an_id_may_be_given_as_text(recruiter: Recruiter, id: Any) -> None:
-    recruiter.store.archived.collection.insert_one(decode(done(a_job(id), result="of it").document))
-
-    assert recruiter.handle(str(id)).result(timeout="20s") == "of it"
-    assert recruiter.handle(id).wait(timeout="20s").id == id
 
 
 def test_whoever_waits_when_it_is_closed_hears_of_it(recruiter: Recruiter) -> None:

@@ -12,7 +12,6 @@ from recruiter.domain.job import Job
 from recruiter.steps.assign import assign
 from recruiter.steps.settle import settle
 from recruiter.store.database import Store
-from recruiter.views.find import find
 from tests.samples import NOW, a_job, beat, document, insert, on_the_roster, running, to_retry
 from tests.steps.test_rescue import DEAD_AFTER, Watch
 
@@ -47,17 +46,6 @@ def test_a_job_whose_worker_died_keeps_its_place(store: Store, watch: Watch) -> 
     assert document(store, backlog[0].id)["scheduled_at"] > EARLIER
 
 
-def test_what_cannot_have_started_is_free_as_it_was(store: Store, watch: Watch) -> None:
-    """Given a worker all of whose slots were taken, when it dies, then what waited there is under no suspicion."""
-    ran, waited = [a_job(), a_job()], a_job()
-    insert(store, *ran, waited)
-    before = document(store, waited.id)
-
-    dies(store, watch, ran, [waited], slots=2)
-
-    assert document(store, waited.id) == before
-
-
 def test_a_job_that_was_given_again_since_the_last_heartbeat_did_not_crash(store: Store, watch: Watch) -> None:
     """Given a job that was settled to be tried again and came back to its worker, when that dies, then no crash counts:
     nobody has seen it run again."""
@@ -73,31 +61,3 @@ def test_a_job_that_was_given_again_since_the_last_heartbeat_did_not_crash(store
 
     assert retired.ran == ()
     assert (document(store, job.id)["attempts"], document(store, job.id).get("crashes")) == (1, None)
-
-
-class TestLockedAt:
-    def test_a_job_that_was_just_given_shows_since_when_it_is_held(self, store: Store) -> None:
-        job = a_job()
-        insert(store, job)
-        on_the_roster(store, "w1")
-        before = store.clock.now() - timedelta(seconds=1)
-        store.roster.assign({"w1": [job.id]}, 1)
-
-        found = find(store, job.id)
-
-        assert found is not None
-        assert found.locked_by == "w1"
-        assert found.locked_at is not None
-        assert before <= found.locked_at <= store.clock.now() + timedelta(seconds=1)
-
-    def test_one_that_runs_shows_since_when(self, store: Store) -> None:
-        job = a_job()
-        insert(store, job)
-        on_the_roster(store, "w1")
-        store.roster.assign({"w1": [job.id]}, 1)
-        beat(store, "w1", running(job.id))
-
-        found = find(store, job.id)
-
-        assert found is not None
-        assert found.locked_at == NOW

@@ -65,18 +65,6 @@ def questions(store: Store, target: str) -> list[Document]:
         return [c for c in cursors if c.get("$db") == ours and "$changeStream" in str(c.get("pipeline"))]
 
 
-def test_it_tells_what_has_happened_once_for_each_time_it_is_armed(bell: Pair, store: Store) -> None:
-    listens(bell)
-    happens(store, "mail/send")
-    assert bell[1].rung.wait(10)
-    assert bell[1].heard[-1] == [Change("door", "mail/send")]
-
-    happens(store, "unheard")
-    listens(bell)
-
-    eventually(lambda: bell[1].heard[-1] == [Change("door", "unheard")])
-
-
 def test_of_a_change_it_tells_the_lane_if_it_is_asked_to(store: Store, trouble: list[str | None]) -> None:
     """A leader that has released a step need not look for what other programs have written."""
     listener = Listener()

@@ -59,13 +59,6 @@ class TestMarking:
         assert (marked.may_start, marked.started_before) == (frozenset([second]), frozenset([first]))
         assert (document(store, second)["started_by"], document(store, second)["started_at"]) == ("w1", NOW)
 
-    def test_marking_again_after_an_unknown_outcome_may_start(self, store: Store) -> None:
-        (id,) = hold(store, a_job(at_most_once=True))
-
-        answers = [store.transactions.mark_started("w1", [id], NOW).may_start for _ in range(2)]
-
-        assert answers == [{id}, {id}]
-
     def test_one_that_is_not_held_is_not_marked(self, store: Store) -> None:
         """Given a job that has been given to somebody else, when the one who held it marks it, then nothing happens."""
         (id,) = hold(store, a_job(at_most_once=True))
@@ -85,14 +78,6 @@ class TestMarking:
             store.transactions.mark_started("w1", [id], NOW)
 
         assert "started_by" not in document(store, id)
-
-    def test_a_cancelled_job_is_neither_marked_nor_taken_for_a_lost_one(self, store: Store) -> None:
-        (id,) = hold(store, a_job(at_most_once=True))
-        store.scheduled.flag_cancelled(id, NOW, None, None)
-
-        marked = store.transactions.mark_started("w1", [id], NOW)
-
-        assert (marked.may_start, marked.started_before) == (frozenset(), frozenset())
 
 
 def test_an_at_most_once_job_without_its_task_can_start_elsewhere(store: Store) -> None:

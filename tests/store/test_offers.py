@@ -28,16 +28,6 @@ def held(store: Store) -> list[Any]:
     return holding.assigned if holding is not None else []
 
 
-def test_as_many_as_slots_are_free(store: Store) -> None:
-    on_the_roster(store, slots=2)
-
-    assert not takes(store, "a", "b", "c")
-    assert takes(store, "a")
-    assert not takes(store, "b", "c")
-    assert takes(store, "b")
-    assert not takes(store, "c")
-
-
 @pytest.mark.parametrize(
     "change",
     [

@@ -40,11 +40,6 @@ class TestValidators:
 
         assert store.scheduled.collection.count_documents({}) == 1
 
-    @pytest.mark.parametrize("missing", ["task", "args", "group", "priority", "created_at", "scheduled_at", "attempts"])
-    def test_with_a_lane_it_must_be_whole(self, store: Store, missing: str) -> None:
-        with pytest.raises(WriteError):
-            store.scheduled.collection.insert_one({key: value for key, value in FULL.items() if key != missing})
-
     @pytest.mark.parametrize(
         "change",
         [

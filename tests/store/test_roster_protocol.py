@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
 
 from recruiter.domain.planning.workers import RosterWorker
 from recruiter.store.database import Store
-from recruiter.store.roster_fields import Holding
-from tests.samples import a_job, beat, facts_of_a_worker, insert, on_the_roster
+from tests.samples import beat, facts_of_a_worker, on_the_roster
 
 
 def held_by(store: Store, worker: str) -> list[object]:
@@ -49,23 +47,6 @@ class TestJoining:
         assert not store.roster.assign({"w1": ["a"]}, term=8)
         assert store.roster.assign({"w1": ["a"]}, term=9)
 
-    def test_a_worker_that_was_retired_meanwhile_cannot_become_ready(self, store: Store) -> None:
-        store.roster.join("w1", facts_of_a_worker())
-        store.roster.leave("w1")
-
-        assert not store.roster.become_ready("w1", term=1)
-        assert store.roster.read() == []
-
-    def test_joining_again_after_an_unknown_outcome_changes_nothing(self, store: Store) -> None:
-        on_the_roster(store, "w1", term=5)
-        store.roster.assign({"w1": ["a"]}, term=5)
-
-        store.roster.join("w1", facts_of_a_worker())
-
-        assert [worker.ready for worker in store.roster.read()] == [True]
-        assert held_by(store, "w1") == ["a"]
-        assert store.roster.highest_term() == 5
-
 
 class TestAssigning:
     def test_an_older_term_is_refused_and_writes_nothing(self, store: Store) -> None:
@@ -74,16 +55,6 @@ class TestAssigning:
         assert not store.roster.assign({"w1": ["a"]}, term=4)
 
         assert held_by(store, "w1") == []
-
-    def test_a_worker_that_is_gone_takes_nothing(self, store: Store) -> None:
-        """Given two workers of which one is gone, when both are assigned, then it is said, and the other has its."""
-        on_the_roster(store, "w1")
-
-        assert not store.roster.assign({"w1": ["a"], "gone": ["b"]}, term=1)
-
-        assert held_by(store, "w1") == ["a"]
-        assert store.roster.held() == {"a"}
-        assert store.roster.collection.count_documents({}) == 1
 
     def test_a_raised_term_shuts_every_older_leader_out(self, store: Store) -> None:
         workers = [on_the_roster(store, f"w{number}", term=number) for number in range(3)]
@@ -99,36 +70,11 @@ class TestAssigning:
 
 
 class TestHolding:
-    def test_a_beat_tells_what_is_held_and_the_servers_time(self, store: Store) -> None:
-        on_the_roster(store, "w1")
-        store.roster.assign({"w1": ["a"]}, term=1)
-
-        answer = beat(store, "w1", {"prefetch": 17, "draining": True})
-
-        assert answer is not None
-        assert answer.holding == Holding(["a"], settled=0, given=1)
-        assert abs(answer.seen_at - store.clock.now()) < timedelta(minutes=1)
-        (worker,) = store.roster.read()
-        assert (worker.prefetch, worker.draining, worker.beats) == (17, True, 2)
-
     def test_who_is_off_the_roster_hears_it(self, store: Store) -> None:
         assert beat(store, "nobody", {}) is None
         assert store.roster.holding("nobody") is None
         assert store.roster.hand_back("nobody", ["a"]) is None
         assert store.roster.collection.count_documents({}) == 0
-
-    def test_handing_back_frees_these_and_no_others(self, store: Store) -> None:
-        job = a_job()
-        insert(store, job)
-        before = store.scheduled.get(job.id)
-        on_the_roster(store, "w1")
-        store.roster.assign({"w1": ["a", job.id, "b"]}, term=1)
-
-        holding = store.transactions.hand_back("w1", [job.id])
-
-        assert holding == Holding(["a", "b"], settled=1, given=1)
-        assert store.roster.held() == {"a", "b"}
-        assert store.scheduled.get(job.id) == before
 
     def test_every_release_has_its_number(self, store: Store) -> None:
         """Answers can overtake each other: the one with the smaller number is older."""
@@ -159,24 +105,3 @@ class TestLease:
         after = store.leases.read()
         assert after is not None
         assert (after.term, after.holder) == (1, "one")
-
-    def test_the_term_grows_with_every_takeover_and_the_old_holder_cannot_renew(self, store: Store) -> None:
-        first = store.leases.acquire(None, "one", {})
-        second = store.leases.acquire(first, "two", {})
-
-        assert second is not None
-        assert (second.term, second.holder) == (2, "two")
-        assert not store.leases.renew(1, "one")
-        assert not store.leases.renew(2, "one")
-        assert not store.leases.resign(1, "one")
-        assert store.leases.renew(2, "two")
-
-    def test_resigning_leaves_the_term(self, store: Store) -> None:
-        store.leases.acquire(None, "one", {})
-
-        assert store.leases.resign(1, "one")
-
-        seen = store.leases.read()
-        assert seen is not None
-        assert (seen.term, seen.holder) == (1, None)
-        assert not store.leases.renew(1, "one")

@@ -8,9 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from recruiter.domain.job import JobId
 from recruiter.errors import DocumentRefused, StoreError, Superseded
-from recruiter.store.codec import Document, encode, job_document
+from recruiter.store.codec import Document, encode
 from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch, rescheduled
 from recruiter.store.roster_fields import Holding, LastEntry
@@ -21,10 +20,7 @@ from tests.samples import (
     document,
     done,
     hold,
-    insert,
-    marked_as_started,
     places,
-    running,
     to_retry,
 )
 
@@ -131,40 +127,6 @@ class TestRetire:
 
         assert store.roster.held() == {job}
 
-    def test_a_worker_that_settled_since_showed_life(self, store: Store) -> None:
-        hold(store, a_job())
-        (seen,) = store.roster.read()
-        store.transactions.hand_back("w1", [])
-
-        assert store.transactions.retire("w1", seen.beats, nothing_happens) is None
-
-    def test_it_is_told_what_the_worker_held_and_nothing_else(self, store: Store) -> None:
-        """Given one running, one marked, one waiting and one elsewhere, then fate hears of the first three."""
-        ran, marked, waited, elsewhere = jobs = [a_job() for _ in range(4)]
-        hold(store, *jobs[:3])
-        insert(store, elsewhere)
-        marked_as_started(store, "w1", marked.id, elsewhere.id)
-        beat(store, "w1", running(ran.id, elsewhere.id))
-        (seen,) = store.roster.read()
-        told: list[JobId] = []
-
-        def fate(_: LastEntry, started: list[Document]) -> OutcomeBatch:
-            told[:] = [job["_id"] for job in started]
-            return OutcomeBatch({ran.id: done(ran)}, [to_retry(marked)])
-
-        entry = store.transactions.retire("w1", seen.beats, fate)
-
-        assert entry is not None
-        assert set(entry.assigned) == {ran.id, marked.id, waited.id}
-        assert set(told) == {ran.id, marked.id, waited.id}
-        assert store.roster.read() == []
-        assert places(store, [ran.id, marked.id, waited.id]) == {
-            ran.id: "archived",
-            marked.id: "scheduled",
-            waited.id: "scheduled",
-        }
-        assert document(store, waited.id) == {**job_document(waited)}
-
     def test_if_its_jobs_cannot_be_moved_it_stays(self, store: Store) -> None:
         (job,) = hold(store, a_job())
         (seen,) = store.roster.read()
@@ -174,14 +136,6 @@ class TestRetire:
             store.transactions.retire("w1", seen.beats, lambda _, __: OutcomeBatch({job: refused}))
 
         assert store.roster.held() == {job}
-
-    def test_retired_twice_counts_once(self, store: Store) -> None:
-        hold(store, a_job())
-        (seen,) = store.roster.read()
-
-        answers = [store.transactions.retire("w1", seen.beats, nothing_happens) for _ in range(2)]
-
-        assert [answer is None for answer in answers] == [False, True]
 
 
 def test_a_lease_that_cannot_be_written_says_nothing_about_the_document_that_is_set_aside(store: Store) -> None:

@@ -50,26 +50,3 @@ class TestArchiveUnheld:
                 takeover = threads.submit(store.leases.acquire, lease, "two", {})
                 session.commit_transaction()
                 assert takeover.result() is None, "the lease had moved: the fence raised its counter"
-
-    def test_repeating_it_is_harmless(self, store: Store) -> None:
-        job = a_job()
-        insert(store, job)
-        lease = self.lead(store, None, "one")
-
-        for result in (1, 2):
-            store.transactions.archive_unheld(OutcomeBatch({job.id: done(job, result=result)}), lease.term, "one")
-
-        archived = store.archived.get(job.id)
-        assert archived is not None
-        assert archived.result == 1
-
-    def test_a_document_that_is_in_both_places_is_only_forgotten(self, store: Store) -> None:
-        """Given a document inserted again by hand under an archived id, when it is forgotten, then one is left."""
-        job = a_job()
-        insert(store, job)
-        store.transactions.archive_new(job.id, done(job))
-        lease = self.lead(store, None, "one")
-
-        store.transactions.archive_unheld(OutcomeBatch(forget=[job.id]), lease.term, "one")
-
-        assert places(store, [job.id]) == {job.id: "archived"}

@@ -67,15 +67,6 @@ class TestFile:
         application.hooks["recruiter_became_master"]("me")
         assert sys.modules["shop_c"].became == ["me"]
 
-    def test_a_name_that_a_module_has_already(self) -> None:
-        """A file called like a module of the standard library is the file, and the module stays what it is."""
-        json = sys.modules["json"]
-
-        application = load_application(str(write("json.py", SHOP)))
-
-        assert application.registry.find("sell") is not None
-        assert sys.modules["json"] is json
-
 
 class TestModule:
     def test_one_recruiter_of_several(self) -> None:
@@ -87,19 +78,6 @@ class TestModule:
         assert application.registry.find("buy") is not None
         assert application.registry.find("sell") is None
         assert set(application.hooks) == {"recruiter_became_master"}
-
-    def test_policies_of_the_application_are_known(self) -> None:
-        write(
-            "shop_i.py",
-            SHOP
-            + "from dataclasses import dataclass\nfrom recruiter import DoNotDoItAgain\n"
-            + "@other.policies.register\n@dataclass(frozen=True)\nclass Never(DoNotDoItAgain):\n    pass\n",
-        )
-
-        application = load_application("shop_i")
-
-        loaded = application.policies.load({"class": "Never", "parameters": {}})
-        assert type(loaded).__name__ == "Never"
 
 
 class TestErrors:

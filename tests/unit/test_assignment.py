@@ -44,13 +44,6 @@ class TestRoom:
         assert worker(slots=slots, prefetch=prefetch, holds=holds).room == room
 
 
-class TestServing:
-    def test_nobody_serves_the_lane_of_cancelled_jobs(self) -> None:
-        """Not even a worker that has a task of that name."""
-        assert not worker(groups=frozenset({"mail"}), tasks=frozenset({"cancelled"})).serves("/cancelled")
-        assert not worker(groups=None, tasks=frozenset({"cancelled"})).serves("/cancelled")
-
-
 class TestTakers:
     """Whether the leader must hear of somebody who joins, or makes room."""
 
@@ -77,20 +70,6 @@ class TestTakers:
 
 
 class TestOpenings:
-    def test_workers_that_are_alike_share_one(self) -> None:
-        one, two = worker("one"), worker("two", slots=9, prefetch=3)
-        other = worker("other", tasks=frozenset({"sub"}))
-
-        found = pools([one, other, two])
-
-        assert {opening.workers for opening in found} == {(one, two), (other,)}
-        assert {opening.room for opening in found} == {14, 2}
-
-    def test_who_cannot_take_any_is_left_out(self) -> None:
-        full, leaving, joining = worker("f", holds=2), worker("l", draining=True), worker("j", ready=False)
-
-        assert pools([full, leaving, joining]) == []
-
     def test_the_choosiest_first(self) -> None:
         """So that who serves everything does not take the only jobs that another could have."""
         anything = worker("anything", tasks=frozenset({"add", "sub"}))

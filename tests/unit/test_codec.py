@@ -13,46 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recruiter.domain.flow import FlowStep
-from recruiter.domain.job import EXECUTIONS_KEPT, Execution
-from recruiter.errors import InvalidJob
-from recruiter.store import outcomes
 from recruiter.store.codec import (
-    LARGEST_JOB,
     adopted_fields,
-    archived_from,
     decode,
-    decode_foreign,
-    encode,
-    execution_document,
     job_document,
-    job_from,
-    remember,
     split_batch,
     step_of,
 )
 from recruiter.store.job_fields import MOST_INDEXED, flow_document, flow_from
 from tests.samples import NOW, a_job
-
-
-class TestExecutions:
-    def test_from_the_second_on_all_are_kept_up_to_a_bound(self) -> None:
-        document: dict[str, Any] = {**job_document(a_job())}
-        for number in range(EXECUTIONS_KEPT + 5):
-            document |= remember(document, Execution(NOW, NOW, f"w{number}", exception="E", message="m", trace="t"))
-
-        executions = job_from(document).executions
-        assert [execution.worker for execution in executions] == [f"w{n}" for n in range(5, EXECUTIONS_KEPT + 5)]
-        assert document["attempts"] == EXECUTIONS_KEPT + 5
-        assert document["last_execution"] == execution_document(executions[-1])
-
-
-class TestArchive:
-    def test_a_result_that_does_not_fit_is_dropped_and_said(self) -> None:
-        raw = outcomes.succeeded(job_document(a_job()), Execution(NOW, NOW, "w"), NOW, "x" * LARGEST_JOB)
-
-        ended = archived_from(decode(raw.document))
-        assert (ended.done, ended.result) == (True, None)
-        assert "was not kept" in (ended.reason or "")
 
 
 class TestRaw:
@@ -65,12 +34,6 @@ class TestRaw:
         raws = [bson.encode(document) for document in documents]
 
         assert list(split_batch(b"".join(raws))) == raws
-
-    def test_one_with_text_that_is_none(self) -> None:
-        raw = encode({"_id": 1, "x": "broken!"}).replace(b"broken!", b"br\xff\xfeen!")
-
-        with pytest.raises(InvalidJob, match="cannot be read"):
-            decode_foreign(raw)
 
 
 class TestAdoption:

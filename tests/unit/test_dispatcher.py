@@ -135,18 +135,6 @@ class TestTheUsualWay:
         assert worker.running() == []
         assert list(worker.outcomes()) == [job.id]
 
-    def test_a_job_that_waits_leaves_the_other_slots_free(self, make: Make) -> None:
-        """Given a fetched job that no child has got yet, then the fetcher goes on listening for the other slots."""
-        worker = make(places=3)
-        answers: list[bool] = []
-        for jobs in (1, 2, 0):
-            worker.fetched(*held_many(jobs))
-            answers.append(worker.dispatcher.has_free_slot)
-            worker.turn()
-            answers.append(worker.dispatcher.has_free_slot)
-
-        assert answers == [True, True, False, False, False, False]
-
     def test_what_a_slow_child_has_not_started_is_taken_back_and_given_to_another(self, make: Make) -> None:
         worker = make(children=2)
         slow, quick = worker.children
@@ -238,19 +226,6 @@ class TestDeath:
         assert [sent for _, sent in worker.children[1].jobs()] == [job]
         assert worker.outcomes() == {}
 
-    def test_what_it_had_answered_counts(self, make: Make) -> None:
-        worker = make()
-        (child,) = worker.children
-        job = held()
-        worker.arrive(job)
-        (number,) = child.start()
-        child.answer(number)
-
-        child.die(-11)
-        worker.turn()
-
-        assert archived(worker.outcomes()[job.id])["done"]
-
     def test_a_lost_at_most_once_job_has_a_beginning_too(self, make: Make) -> None:
         worker = make()
         (child,) = worker.children
@@ -288,17 +263,6 @@ class TestRecycling:
 
         assert len(worker.children) == 2
         assert [job for _, job in worker.children[1].jobs()] == rest[:3], "four places, and one is taken"
-
-    def test_no_more_run_than_there_are_places(self, make: Make) -> None:
-        worker = self.recycling(make, 1, held())
-        next_one = held()
-
-        worker.arrive(next_one)
-        assert worker.children[1].jobs() == []
-        worker.children[0].answer(self.number)
-        worker.turn()
-
-        assert [job for _, job in worker.children[1].jobs()] == [next_one]
 
     def test_stopping_meanwhile_hands_back_what_has_not_started(self, make: Make) -> None:
         """Given a frame that was half sent when the child was recycled."""

@@ -49,15 +49,6 @@ class TestFailure:
         assert (move.updates[0].query["attempts"], set(move.fields)) == (2, {"scheduled_at", "postponed"})
         assert move.fields["scheduled_at"] > NOW
 
-    def test_a_job_in_the_wrong_lane_goes_to_its_own(self, bench: Bench) -> None:
-        """Given a document written by hand that claims another lane, then it does not come here again."""
-        document = job_document(a_job(task="never_heard_of")) | {"lane": "generic/add"}
-
-        move = bench.executor.run(encode(document))
-
-        assert isinstance(move, Rescheduled)
-        assert dict(move.fields) == {"lane": "generic/never_heard_of"}
-
     @pytest.mark.parametrize(
         "raw",
         [
@@ -109,17 +100,6 @@ class TestHostileErrors:
 
         assert job["last_execution"]["class"].endswith("Mute")
         assert "Mute" in job["last_execution"]["message"]
-
-    def test_a_chain_and_a_group_of_exceptions(self, bench: Bench) -> None:
-        def fail() -> None:
-            try:
-                raise KeyError("inner")
-            except KeyError as error:
-                raise ExceptionGroup("several", [ValueError("one"), OSError("two")]) from error
-
-        trace = bench.archived(fail)["last_execution"]["trace"]
-
-        assert all(text in trace for text in ("inner", "several", "one", "two"))
 
 
 class Counting(Workable):

@@ -22,16 +22,6 @@ def order(candidates: list[Candidate], held: dict[str, int] | None = None, **wei
     return [str(each.id) for each in take_turns(candidates, {"mail": share}, lambda c: str(c.id)[0], has)]
 
 
-def test_who_holds_less_is_next() -> None:
-    assert order(queue("a1", "a2", "b1", "b2"), {"a": 2}) == ["b1", "b2", "a1", "a2"]
-
-
-def test_by_weight() -> None:
-    turns = order(queue(*(f"a{n}" for n in range(12)), *(f"b{n}" for n in range(12))), a=3)
-
-    assert [each[0] for each in turns[:8]].count("a") == 6
-
-
 def test_other_groups_do_not_notice() -> None:
     candidates = sorted(
         [*queue("a1", "a2", "a3", "b1"), *queue("x1", "x2", group="other")], key=lambda candidate: candidate.rank
@@ -59,9 +49,6 @@ class TestOfLate:
             queues[first] -= 1
             given += first
         return given
-
-    def test_by_weight(self) -> None:
-        assert self.turns(40, {"a": 100, "b": 100}, TurnsTaken(), a=3).count("a") == 30
 
     def test_who_comes_later_is_next_and_does_not_make_up_for_the_time_before(self) -> None:
         taken = TurnsTaken()

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from bson import ObjectId
 
 from recruiter.domain.flow import (
     FOLDED,
-    FlowStep,
     StepState,
-    Verdict,
     branches,
-    culprits,
     in_order,
     layers,
-    verdict,
 )
 from recruiter.domain.job import JobId
 from recruiter.errors import InvalidFlow
 
-FLOW = ObjectId()
 PENDING, DONE, FAILED = StepState.PENDING, StepState.SUCCEEDED, StepState.FAILED
 
 
@@ -38,38 +32,6 @@ class TestGraph:
         assert len(in_order(graph)) == len(layers(graph)) == 20_000
 
 
-class TestVerdict:
-    @pytest.mark.parametrize(
-        ("states", "expected"),
-        [
-            ({"a": DONE, "b": DONE}, Verdict.RELEASE),
-            ({"a": DONE, "b": PENDING}, Verdict.WAIT),
-            ({"a": FAILED, "b": PENDING}, Verdict.FAIL),
-            ({"a": DONE, "b": FAILED}, Verdict.FAIL),
-            ({"a": DONE}, Verdict.FAIL),
-        ],
-    )
-    def test_all_must_succeed(self, states: dict[JobId, StepState], expected: Verdict) -> None:
-        assert verdict(FlowStep(FLOW, "x", ("a", "b")), states) is expected
-
-    @pytest.mark.parametrize(
-        ("states", "expected"),
-        [
-            ({"a": DONE, "b": FAILED}, Verdict.RELEASE),
-            ({"a": DONE}, Verdict.RELEASE),
-            ({"a": DONE, "b": PENDING}, Verdict.WAIT),
-            ({"a": FAILED, "b": DONE}, Verdict.FAIL),
-        ],
-    )
-    def test_any_end_will_do_where_that_was_said(self, states: dict[JobId, StepState], expected: Verdict) -> None:
-        assert verdict(FlowStep(FLOW, "x", ("a", "b"), frozenset(["b"])), states) is expected
-
-    def test_culprits_are_those_that_had_to_succeed(self) -> None:
-        step = FlowStep(FLOW, "x", ("a", "b", "c"), frozenset(["b"]))
-
-        assert culprits(step, {"a": FAILED, "b": FAILED, "c": DONE}) == ["a"]
-
-
 class TestTree:
     def test_each_step_stands_under_the_one_it_waits_for_or_beside_the_several(self) -> None:
         graph: dict[JobId, list[JobId]] = {"a": [], "b": ["a"], "x": ["b"], "d": ["a"], "c": ["b", "d"]}
@@ -77,15 +39,6 @@ class TestTree:
         drawn = [(branch.prefix, *branch.steps) for branch in branches(graph, lambda step: step)]
 
         assert drawn == [("", "a"), ("├─ ", "b"), ("│  └─ ", "x"), ("├─ ", "d"), ("└─ ", "c")]
-
-    def test_many_that_look_alike_share_a_line(self) -> None:
-        parts = [f"part{n}" for n in range(FOLDED)]
-        graph: dict[JobId, list[JobId]] = {"a": [], **{part: ["a"] for part in parts[:-1]}}
-        assert len(list(branches(graph, lambda step: str(step)[:4]))) == FOLDED
-
-        graph[parts[-1]] = ["a"]
-
-        assert [branch.steps for branch in branches(graph, lambda step: str(step)[:4])] == [("a",), tuple(parts)]
 
     def test_one_that_waits_for_many_does_not_share_their_line_though_it_looks_like_them(self) -> None:
         parts: list[JobId] = [f"part{n}" for n in range(FOLDED)]

@@ -86,16 +86,6 @@ def test_a_silent_mongodb_makes_it_unready(health: ProcessHealth, clock: Clock) 
     assert health.reasons("ready") == []
 
 
-def test_a_worker_that_lost_its_place_is_unready_until_it_joins_again(health: ProcessHealth) -> None:
-    at_work(health)
-
-    health.hear(Event("worker.lost", {}))
-    assert health.reasons("ready") == ["the worker is off the roster, and joins again"]
-
-    health.hear(Event("worker.joined", {}))
-    assert health.reasons("ready") == []
-
-
 def test_a_process_that_stops_does_not_become_ready_again(health: ProcessHealth) -> None:
     at_work(health)
 

@@ -50,16 +50,6 @@ def settle(held: HeldJobs, holding: Holding) -> list[JobId]:
     return [id for id, _ in outcomes]
 
 
-def test_an_outcome_that_could_not_be_written_is_written_next_time(held: HeldJobs) -> None:
-    fetch(held, a_held_job("a"), a_held_job("b"))
-    held.ended([("a", DONE), ("b", None)])
-
-    held.not_settled(held.to_settle())
-
-    assert (held.state("a"), held.results) == (ENDED, ["a"])
-    assert held.to_settle() == [("a", DONE), ("b", None)]
-
-
 class TestLists:
     def test_an_old_one_does_not_bring_back_a_released_job(self, held: HeldJobs) -> None:
         fetch(held, a_held_job("a"))
@@ -94,15 +84,6 @@ class TestLists:
         held.hear(named("a", settled=0))
 
         assert held.to_fetch() == []
-
-    def test_a_job_that_comes_again_is_fetched_again(self, held: HeldJobs) -> None:
-        fetch(held, a_held_job("a"))
-        held.ended([("a", None)])
-        settle(held, named(settled=1))
-
-        held.hear(named("a", settled=1, given=2))
-
-        assert held.to_fetch() == ["a"]
 
     @pytest.mark.parametrize("state", [ASSIGNED, FETCHED, TAKEN])
     def test_a_job_that_it_no_longer_names_is_recalled(self, held: HeldJobs, state: HeldState) -> None:
@@ -217,24 +198,8 @@ class TestMarking:
         assert isinstance(move, Rescheduled)
         assert move.updates[0].update == {"$unset": {"started_by": "", "started_at": ""}}
 
-    def test_one_that_was_never_marked_is_only_released(self, held: HeldJobs) -> None:
-        fetch(held, a_held_job("a", at_most_once=True))
-
-        held.hand_back_untaken()
-
-        assert held.to_settle() == [("a", None)]
-        assert held.to_mark(1) == []
-
 
 class TestGoingBack:
-    def test_jobs_that_the_runner_puts_back_are_the_next(self, held: HeldJobs) -> None:
-        fetch(held, *(a_held_job(name) for name in "abc"))
-        first = held.take(2)
-
-        held.put_back(first)
-
-        assert taken(held) == ["a", "b", "c"]
-
     def test_if_jobs_take_longer_than_those_before_them_the_last_go_back(self, held: HeldJobs) -> None:
         fetch(held, *(a_held_job(number) for number in range(50)))
         held.hear(named(*range(100), given=2))

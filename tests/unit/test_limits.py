@@ -25,8 +25,6 @@ from recruiter.domain.planning.needs import Needs
 from recruiter.errors import SettingsError
 from tests.samples import NOW
 
-SECOND = timedelta(seconds=1)
-
 
 class TestSubject:
     @pytest.mark.parametrize(
@@ -66,15 +64,6 @@ class TestSubject:
 
 
 class TestMaking:
-    def test_as_a_person_writes_it(self) -> None:
-        assert Limit.of("resource:mem", "64GiB") == Limit("resource:mem", 64 * 2**30)
-        assert Limit.of("task:a", "3") == Limit("task:a", 3)
-        assert Limit.of("task:a", count=10, seconds="1 minute") == Limit("task:a", rate=Rate(10, 60))
-        assert Limit.of("resource:proc", 1.5).ceiling == 1500
-        assert Limit.of("task:a", 2.0).ceiling == 2
-        assert Limit.of("task:a", 0).ceiling == 0
-        assert Limit.of("task:a", count=1, seconds=1).ceiling is None
-
     @pytest.mark.parametrize(
         "wrong",
         [
@@ -132,12 +121,6 @@ def test_what_it_covers(subject: str, lane: str, bucket: str | None) -> None:
 
 
 class TestRate:
-    def test_a_clock_that_was_ahead(self) -> None:
-        """Starts in the near future count; what is a window away cannot be in one with now."""
-        assert Rate(1, 10).left([(NOW + 5 * SECOND, 1)], NOW) == 0
-        assert Rate(1, 10).next_at([(NOW + 5 * SECOND, 1)], NOW) == NOW + 15 * SECOND
-        assert Rate(1, 10).left([(NOW + 10 * SECOND, 1)], NOW) == 1
-
     def test_the_log_stays_short(self) -> None:
         rate, log = Rate(100_000, 60), list[Start]()
         for step in range(2_000):
@@ -171,28 +154,6 @@ def test_no_window_holds_more(steps: list[tuple[int, int]], count: int, seconds:
 
 
 class TestMeter:
-    def test_more_is_held_than_a_lowered_limit_allows(self) -> None:
-        meter = Meter([Limit("task:a", 1)], {}, NOW)
-        for id in range(8):
-            meter.take(Lane("g", "a"), id)
-
-        assert meter.room(Lane("g", "a")) == 0
-        assert str(meter.refusal(Lane("g", "a"))) == (
-            "task a is at its limit of 1 (held by jobs 0, 1, 2, 3, 4 and 3 more)"
-        )
-
-    def test_the_next_start_is_that_of_the_log_that_is_kept(self) -> None:
-        """Given a log whose moments are rounded up when a start is noted, then the reason names no earlier moment."""
-        rate = Rate(2, 60)
-        meter = Meter([Limit("task:a", rate=rate)], {"task:a": [(NOW - SECOND, 1)]}, NOW)
-        lane = Lane("g", "a")
-        meter.start(lane, 1)
-
-        reason = meter.refusal(lane)
-
-        assert isinstance(reason, AtRate)
-        assert rate.left(meter.logs()["task:a"], reason.next_at) == 1
-
     def test_what_the_fleet_may_use(self) -> None:
         meter = Meter([Limit.of("resource:mem", "10GB")], {}, NOW)
         lane = Lane("g", "a", Needs.of(mem="4GB", proc=1))

@@ -106,31 +106,6 @@ class TestJson:
         found: dict[str, Any] = json.loads(line)
         return found
 
-    def test_every_line_is_one_document(self, lines: Lines) -> None:
-        line = self.decoded(lines(RETIRED, format="json")[0])
-
-        moment = datetime.fromisoformat(line.pop("time"))
-        assert moment.tzinfo is not None
-        assert abs((datetime.now(UTC) - moment).total_seconds()) < 60
-        assert line == {
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "program": "worker",
-            "level": "warning",
-            "message": "worker w1 was silent and was retired; 3 jobs released; jobs that ran at its last heartbeat: 7",
-            "event": "worker.retired",
-            "worker": "w1",
-            "released": 3,
-            "ran": [7],
-        }
-
-    def test_an_events_own_pid_is_not_lost(self, lines: Lines) -> None:
-        """The line's own fields win over an event's field of the same name, which must still be somewhere."""
-        line = self.decoded(lines(Event("child.died", {"pid": 77, "how": "SIGKILL", "jobs": []}), format="json")[0])
-
-        assert line["pid"] == os.getpid()
-        assert "77" in json.dumps(line)
-
     def test_the_trace_of_a_failure(self, lines: Lines) -> None:
         stream = io.StringIO()
         assert lines(format="json", stream=stream) == []

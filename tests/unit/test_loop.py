@@ -39,10 +39,6 @@ def told(*steps: Callable[[], None]) -> list[str]:
     return [event.name for event in heard]
 
 
-def test_a_step_that_asks_nothing_does_not_say_that_mongodb_is_back() -> None:
-    assert told(unanswered, nothing_to_do, unanswered) == ["store.unreachable"]
-
-
 def test_an_answer_says_it_once() -> None:
     assert told(unanswered, unanswered, answered, answered, nothing_to_do) == ["store.unreachable", "store.back"]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recruiter.domain.planning.needs import MAX_AMOUNT, MAX_RESOURCES, Needs, amount_of, said
+from recruiter.domain.planning.needs import MAX_AMOUNT, MAX_RESOURCES, Needs, said
 from recruiter.errors import InvalidJob
 
 GIB = 2**30
@@ -72,12 +72,6 @@ class TestAmounts:
         assert Needs.of(mem=number) == Needs.of(mem=f"{number}GiB")
 
     @pytest.mark.parametrize(
-        ("value", "thousandths"), [(1, 1000), (0.1, 100), (1 / 3, 333), (0.0001, 1), ("0.25", 250), (2.0004, 2000)]
-    )
-    def test_fractions(self, value: float | str, thousandths: int) -> None:
-        assert amount_of("proc", value) == thousandths
-
-    @pytest.mark.parametrize(
         ("resource", "amount", "text"),
         [
             ("proc", 1500, "1.5"),
@@ -91,10 +85,6 @@ class TestAmounts:
     )
     def test_for_people(self, resource: str, amount: int, text: str) -> None:
         assert said(resource, amount) == [text]
-
-    def test_amounts_that_are_compared_have_the_same_units(self) -> None:
-        assert said("mem", 4 * GIB * 1000, 4 * 10**12) == ["4 GiB", "3.725 GiB"]
-        assert said("mem", 4 * 10**12, 4 * GIB * 1000) == ["4 GB", "4.295 GB"]
 
 
 amounts = st.dictionaries(

@@ -8,21 +8,6 @@ from hypothesis import strategies as st
 from recruiter.domain.observation import Observation
 
 
-def test_a_counter_that_stands_still_adds_up() -> None:
-    observation = Observation()
-
-    assert [observation.still_for("w", 7, now, longest_gap=5) for now in (10.0, 12.0, 15.0, 20.0)] == [0, 2, 5, 10]
-
-
-def test_a_counter_that_moves_starts_again() -> None:
-    observation = Observation()
-    observation.still_for("w", 7, 0.0, longest_gap=5)
-    observation.still_for("w", 7, 4.0, longest_gap=5)
-
-    assert observation.still_for("w", 8, 6.0, longest_gap=5) == 0
-    assert observation.still_for("w", 8, 8.0, longest_gap=5) == 2
-
-
 def test_an_hour_without_looking_counts_as_one_gap() -> None:
     """Given dead after 15 s with gaps of at most 5, when MongoDB was away for an hour, then nobody is dead."""
     observation = Observation()

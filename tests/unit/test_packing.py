@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.planning.hosts import Reservation
-from recruiter.domain.planning.limits import AtLimit, FleetBusy, KeptFor, Limit, Rate
+from recruiter.domain.planning.limits import AtLimit, FleetBusy, KeptFor, Limit
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.planning.pack import AssignedJob, Candidate, Packing, pack
 from recruiter.domain.planning.reasons import HostsBusy, IsolatedBusy, NeverFits, NoWorker, SlotsBusy
@@ -93,15 +91,6 @@ class TestResources:
 
 
 class TestLimits:
-    def test_a_licence_floats(self) -> None:
-        """No host declares it; so many may use it, wherever they run."""
-        limit = Limit("resource:licence:matlab", 3, floating=True)
-
-        packing = plan(jobs(9, "g/t/licence:matlab=1,proc=1"), [place("a"), place("b")], "proc=2", limits=[limit])
-
-        assert sum(map(len, packing.assignments.values())) == 3
-        assert isinstance(why(packing, "g/t/licence:matlab=1,proc=1"), FleetBusy)
-
     def test_licences_that_are_all_in_use_hold_up_one_slot_and_no_more(self) -> None:
         limit = Limit("resource:licence:matlab", 1, floating=True)
         holding = [held(99, "g/t/licence:matlab=1", "elsewhere")]
@@ -142,27 +131,6 @@ class TestReservation:
 
         assert packing.reserved == {1: Reservation("b", "host of b")}, "c lacks less, and a slot"
 
-    def test_each_a_host_of_its_own(self) -> None:
-        places = [place("a"), place("b"), place("c")]
-        holding = [held(number, "g/u/proc=1", worker) for number, worker in enumerate("abc", 90)]
-
-        packing = plan([*jobs(9, "g/t/proc=8"), job(20, "g/u/proc=1")], places, "proc=8", holding)
-
-        assert packing.assignments == {}
-        assert {id: spot.worker for id, spot in packing.reserved.items()} == {1: "a", 2: "b", 3: "c"}
-
-    def test_fleet_wide(self) -> None:
-        """What the fleet may use is kept for it as well, on whatever host others would use it."""
-        places, holding = [place("a"), place("b")], [held(90, "g/u/mem=50", "a")]
-        candidates = [job(1, "g/t/mem=60"), job(2, "g/u/mem=20"), job(3, "g/u/proc=1"), job(4, "g/t/mem=60")]
-
-        packing = plan(candidates, places, "mem=100,proc=4", holding, [Limit("resource:mem", 100)])
-
-        assert list(packing.assignments.values()) == [[3]]
-        assert why(packing, "g/t/mem=60") == FleetBusy("mem", 60 * GIB, 50 * GIB, 100 * GIB)
-        assert why(packing, "g/u/mem=20") == KeptFor("what is left of resource mem", 1)
-        assert list(packing.reserved) == [1], "the second one could not run beside the first"
-
     def test_of_each_limit_for_the_first_only(self) -> None:
         """20 are used, and 95 are kept for the first: neither 92 for the second, nor both."""
         places = [place("a"), place("b"), place("c", tasks={"u"})]
@@ -175,35 +143,6 @@ class TestReservation:
         assert list(packing.reserved) == [1, 2]
         assert packing.assignments == {"c": [4]}
         assert why(packing, "g/u/mem=100") == FleetBusy("mem", 100 * GIB, 95 * GIB, 213 * GIB)
-
-    def test_its_place_within_a_limit_is_kept(self) -> None:
-        """Else a small one of the same task takes it, and when there is room the large one is at its limit."""
-        holding = [held(90, "g/u/proc=5")]
-
-        packing = plan([job(1, "g/t/proc=8"), *jobs(3, "g/t", 11)], [place()], "proc=8", holding, [Limit("task:t", 2)])
-
-        assert packing.assignments == {"w": [11]}
-        assert why(packing) == KeptFor("what is left of task t", 1)
-        assert why(packing, "g/t/proc=8") == HostsBusy("proc", 8000, 3000, "host of w"), "not: kept for itself"
-
-    def test_who_is_at_a_limit_reserves_nothing(self) -> None:
-        holding = [held(90, "g/t/proc=5")]
-
-        packing = plan([job(1, "g/t/proc=8"), job(2, "g/u/proc=3")], [place()], "proc=8", holding, [Limit("task:t", 1)])
-
-        assert packing.assignments == {"w": [2]}
-        assert packing.reserved == {}
-        assert why(packing, "g/t/proc=8") == AtLimit("task:t", 1, (90,), 1)
-
-    def test_room_without_a_slot_is_reserved_too(self) -> None:
-        """Else others on the same host, with slots of their own, take it before a slot is free."""
-        places = [place("full", "here", slots=1, holds=1, tasks={"t"}), place("other", "here", tasks={"u"})]
-
-        packing = plan([job(1, "g/t/proc=8"), job(2, "g/u/proc=1"), job(3, "g/u")], places, "proc=8")
-
-        assert packing.assignments == {"other": [3]}
-        assert packing.reserved == {1: Reservation("full", "here")}
-        assert why(packing, "g/t/proc=8") == SlotsBusy(1)
 
 
 class TestIsolated:
@@ -229,15 +168,6 @@ class TestIsolated:
         assert packing.assignments == {"a": [1]}
         assert packing.drained == frozenset()
 
-    def test_with_needs_it_reserves_where_no_other_one_is(self) -> None:
-        places = [place("a", "here"), place("b", "here")]
-        holding = [held(90, "g/u/proc=1", "c", "here"), held(91, "g/u///isolated", "a", "here")]
-
-        packing = plan([job(1, "g/t/proc=4//isolated"), job(2, "g/u/proc=1")], places, "proc=4", holding)
-
-        assert packing.assignments == {}
-        assert packing.reserved == {1: Reservation("b", "here")}
-
 
 class TestBuffers:
     """Which workers must not be filled with jobs that can be prefetched."""
@@ -252,28 +182,6 @@ class TestBuffers:
         assert (packing.kept, packing.drained, packing.reserved) == ({}, frozenset(), {})
         assert why(packing) == AtLimit("task:t", 3, (1, 2, 3), 3)
 
-    @pytest.mark.parametrize(
-        ("lane", "limit"),
-        [
-            pytest.param("g/t", Limit("task:t", rate=Rate(5, 60.0)), id="a rate: it has to start when it is counted"),
-            pytest.param("g/t/proc=1", Limit("task:t", 3), id="it needs something"),
-        ],
-    )
-    def test_some_cannot_wait_there(self, lane: str, limit: Limit) -> None:
-        packing = plan([job(1, lane)], [place(holds=9, prefetch=30)], "proc=8", limits=[limit])
-
-        assert packing.assignments == {}
-        assert packing.drained == {"w"}
-
-    def test_nor_where_a_slot_is_kept(self) -> None:
-        """Given a worker that is emptied for one that needs something, then nothing comes into its buffer."""
-        first = job(1, "g/u/proc=1")
-
-        packing = plan([first, *jobs(2, first=2)], [place(holds=9, prefetch=30)], "proc=8", limits=[Limit("task:t", 3)])
-
-        assert packing.assignments == {}
-        assert packing.drained == {"w"}
-
     def test_who_comes_after_one_that_can_has_its_turn_later(self) -> None:
         """Given one with a limit among ordinary ones: what comes before it goes through the buffer."""
         places, limits = [place(holds=20)], [Limit("task:u", 1)]
@@ -287,16 +195,6 @@ class TestBuffers:
             frozenset(),
         )
         assert first.drained == {"w"}
-
-    def test_who_lacks_more_than_a_slot_leaves_the_buffer_alone(self) -> None:
-        """It may wait for an hour; a buffer is empty in a moment."""
-        places = [place(holds=20)]
-
-        packing = plan([job(1, "g/t/proc=8")], places, "proc=8", [held(90, "g/u/proc=1")])
-        in_the_end = plan([job(1, "g/t/proc=8")], places, "proc=8")
-
-        assert (packing.kept, packing.drained) == ({"w": 1}, frozenset())
-        assert in_the_end.drained == {"w"}
 
     def test_nor_does_who_lacks_something_of_the_fleet(self) -> None:
         limits = [Limit("resource:licence", 1, floating=True)]

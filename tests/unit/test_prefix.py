@@ -41,15 +41,6 @@ class TestWhatItMayBe:
 
 
 class TestWhoSaysIt:
-    def test_a_recruiter_that_is_pointed_at_another_address_keeps_its_prefix(self) -> None:
-        recruiter = Recruiter("nowhere/shop", prefix="own_")
-
-        recruiter.point_at("elsewhere/shop")
-
-        assert recruiter.target == Target("mongodb://elsewhere/shop", "shop", "own_")
-        recruiter.point_at(Target.parse("elsewhere/shop", "other_"))
-        assert recruiter.target.prefix == "other_"
-
     def test_a_command_uses_the_prefix_of_the_application_unless_it_has_its_own(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

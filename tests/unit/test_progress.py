@@ -80,17 +80,6 @@ class TestStatus:
         assert decode(encode(progress_fields(record.all())))["stage"] == "a\\0b?"
 
 
-class TestTheEnd:
-    def test_one_that_was_interrupted_is_not_gone_on_with(self) -> None:
-        """Given an attempt that was handed back in the middle, then the next one does not replace what it said."""
-        interrupted = recorder()
-        interrupted.stage("a", 0.8, NOW)
-        again = recorder(interrupted.all())
-        again.stage("a", 0.1, LATER)
-
-        assert stages(again.all()) == [("a", 0.8), ("a", 0.1)]
-
-
 class TestLog:
     @pytest.mark.parametrize("at_once", [False, True])
     def test_the_newest_lines_are_kept(self, at_once: bool) -> None:

@@ -18,14 +18,6 @@ def test_after_the_grace_and_once(facts: LastingFacts[str]) -> None:
     assert told == [{}, {}, {"a": "is broken"}, {}, {}]
 
 
-def test_again_when_it_is_otherwise(facts: LastingFacts[str]) -> None:
-    facts.due({"a": "is broken", "b": "is lost"}, 0.0)
-    assert facts.due({"a": "is broken", "b": "is lost"}, 30.0) == {"a": "is broken", "b": "is lost"}
-
-    assert facts.due({"a": "is worse", "b": "is lost"}, 40.0) == {}
-    assert facts.due({"a": "is worse", "b": "is lost"}, 70.0) == {"a": "is worse"}
-
-
 def test_again_when_it_was_mended_in_between(facts: LastingFacts[str]) -> None:
     facts.due({"a": "is broken"}, 0.0)
     facts.due({"a": "is broken"}, 30.0)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from itertools import product
 from typing import Any
-from uuid import UUID
 
-from bson import ObjectId
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from recruiter.store.search.scans import IndexRange, Order, Position, compare, index_ranges, sort_key
+from recruiter.store.search.scans import IndexRange, Order, Position, compare, index_ranges
 
 ORDER: Order = (("priority", -1), ("at", 1), ("_id", 1))
 EVERYTHING = list(product(range(4), range(4), range(4)))
@@ -56,10 +54,3 @@ def test_each_is_a_range_of_one_field(after: Position | None, upto: Position | N
         fixed = names[: len(names) - len(part.order)]
         equal = [next(iter(condition)) for condition in part.conditions if "$eq" in next(iter(condition.values()))]
         assert equal == fixed
-
-
-def test_ids_of_several_types_have_mongodbs_order() -> None:
-    ids = [-1, 7, 7.5, "", "A", "a", "é", UUID(int=1), UUID(int=2), ObjectId(b"1" * 12), ObjectId(b"2" * 12)]
-
-    shuffled = [*ids[5:], *ids[:5]]
-    assert sorted(shuffled, key=lambda id: sort_key((("_id", 1),), (id,))) == ids

@@ -38,20 +38,8 @@ class TestOrder:
         assert settings.backoff_to == timedelta(seconds=10), "default"
         assert TargetSettings().target == "file/db"
 
-    def test_the_target_alone_ignores_what_it_does_not_know(self, folder: Path) -> None:
-        (folder / "recruiter.toml").write_text('target = "h/db"\nprocesses = 2\n')
-
-        assert TargetSettings().target == "h/db"
-
 
 class TestValues:
-    @pytest.mark.parametrize(
-        ("value", "groups"),
-        [("mail", ("mail",)), ("mail, images ,", ("mail", "images")), (["a", "b"], ("a", "b")), ("", None), ([], None)],
-    )
-    def test_groups(self, value: object, groups: tuple[str, ...] | None) -> None:
-        assert Settings.load(work_on=value).work_on == groups
-
     def test_groups_from_the_environment_and_the_file(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (folder / "recruiter.toml").write_text('work_on = ["a", "b"]\n')
         assert Settings.load().work_on == ("a", "b")

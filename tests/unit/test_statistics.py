@@ -6,11 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from recruiter.domain.statistics import Counts, Spread
-from recruiter.store import outcomes
-from recruiter.store.codec import job_document
-from recruiter.store.collections import statistics
-from tests.samples import NOW, a_job
+from recruiter.domain.statistics import Spread
 
 durations = some.floats(min_value=0, max_value=1e6)
 
@@ -40,21 +36,3 @@ def test_two_spreads_add_up(one: list[float], other: list[float]) -> None:
     whole = spread_of(one + other)
     assert (merged.count, merged.longest, merged.buckets) == (whole.count, whole.longest, whole.buckets)
     assert merged.total == pytest.approx(whole.total)
-
-
-def test_a_job_that_never_ran_counts_without_durations() -> None:
-    outcome = outcomes.cancelled(job_document(a_job()), NOW)
-
-    ((_, counts),) = statistics.tally([outcome.end]).items()
-
-    assert counts == Counts({"cancelled": 1})
-
-
-def test_few_durations_have_a_percentile_that_is_one_of_them() -> None:
-    """Given fewer than twenty, then 95 % of them are all of them, and the longest is known exactly."""
-    spread = Spread()
-    for _ in range(3):
-        spread.add(1.18)
-
-    assert spread.percentile(95) == 1.18
-    assert spread.average == pytest.approx(1.18)

@@ -63,29 +63,12 @@ def test_a_fetched_job_wakes_the_runner_and_one_that_is_gone_the_settler_too(thr
     assert threads.woken_by(lambda: held.fetched(held.to_fetch(), [])) == ["runner", "settler"]
 
 
-def test_a_job_that_is_marked_as_started_wakes_the_runner(threads: Threads) -> None:
-    held = threads.held_jobs
-    held.hear(Holding(["a"], 0, 1))
-    held.fetched(held.to_fetch(), [a_held_job("a", at_most_once=True)])
-
-    assert threads.woken_by(lambda: held.marked(held.to_mark(1))) == ["runner"]
-
-
 def test_an_outcome_wakes_the_settler_and_no_outcome_nobody(threads: Threads) -> None:
     held = threads.held_jobs
     held.hear(Holding(["a"], 0, 1))
 
     assert threads.woken_by(lambda: held.ended([])) == []
     assert threads.woken_by(lambda: held.hand_back(["a"])) == ["settler"]
-
-
-def test_a_job_that_is_paused_before_it_was_accepted_wakes_the_settler(threads: Threads) -> None:
-    held = threads.held_jobs
-    held.hear(Holding(["a"], 0, 1))
-    held.fetched(held.to_fetch(), [a_held_job("a")])
-
-    assert threads.woken_by(lambda: held.allow(lambda _: True)) == []
-    assert threads.woken_by(lambda: held.allow(lambda _: False)) == ["settler"]
 
 
 class FakeRunner:
