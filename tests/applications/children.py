@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from types import FrameType
 
@@ -135,28 +135,6 @@ async def wait_async(folder: str, name: str) -> str:
     while not Path(folder, "gate").exists():
         await asyncio.sleep(0.01)
     return name
-
-
-@recruiter.task
-def grow_and_wait(folder: str) -> int:
-    """Uses so much memory that its child is replaced, and stays."""
-    large = bytearray(os.urandom(1) * 250_000_000)
-    Path(folder, "grown").touch()
-    _wait_for(Path(folder, "gate"))
-    return len(large)
-
-
-@recruiter.task
-def wait_in_a_file(folder: str) -> None:
-    """Until its clock has been set by more than a day."""
-    began = current_job.started_at
-    Path(folder, "started").touch()
-    deadline = time.monotonic() + LONGEST
-    while time.monotonic() < deadline:
-        if _now() - began > timedelta(days=1):
-            break
-        time.sleep(0.01)
-    Path(folder, "changed").touch()
 
 
 def _now() -> datetime:

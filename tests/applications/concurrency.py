@@ -47,13 +47,6 @@ async def sleep_async(seconds: float) -> int:
 
 
 @recruiter.task
-def sleep_in_a_thread(seconds: float) -> int:
-    with _counted() as count:
-        time.sleep(seconds)
-    return count
-
-
-@recruiter.task
 def meet(others: int) -> int:
     """Stays until so many have been inside at once, itself included; returns the most there ever were."""
     deadline = time.monotonic() + LONGEST
@@ -103,9 +96,6 @@ def wait_at_first_in_a_thread(folder: str, name: str) -> str:
 async def block_the_loop(folder: str, name: str) -> str:
     """An `async def` that does not await: nothing else in the loop goes on."""
     return wait_in_a_thread(folder, name)
-
-
-_left: list[asyncio.Task[None]] = []
 
 
 @recruiter.task

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import time
@@ -41,15 +40,6 @@ async def chatter_later(gate: str) -> None:
     current_job.stage("silence", progress=0.75)
     current_job.log("the last word")
     wait_for(gate)
-
-
-@recruiter.task
-def speak_and_hold(seconds: int) -> None:
-    """Says one thing, later another, and then lets no other thread of its process run."""
-    current_job.stage("beginning")
-    time.sleep(0.5)
-    current_job.stage("holding", progress=0.25)
-    ctypes.PyDLL(None).sleep(seconds)  # which keeps the interpreter's lock
 
 
 @recruiter.task

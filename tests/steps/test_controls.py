@@ -140,16 +140,6 @@ class TestBuffers:
         fleet.worker(slots=self.SLOTS, prefetch=self.PREFETCH, tasks=["add", "other"])
         fleet.controls.set_limit("task:other", 1)
 
-    def ends_until(self, fleet: Fleet, special: JobId, most: int) -> int:
-        """How many ordinary jobs end before it is started, while others keep coming."""
-        for ended in range(most):
-            if special in fleet.held():
-                return ended
-            fleet.finish(fleet.held()[0])
-            insert(fleet.store, a_job())
-            fleet.round()
-        return most
-
     def test_the_order_holds_on_every_kind_of_worker(self, fleet: Fleet) -> None:
         """Given older jobs that only others can take, then here those come first that are next here."""
         fleet.worker("w2", slots=1, tasks=["here", "limited"])

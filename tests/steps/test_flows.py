@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from bson import ObjectId
-from pymongo import AsyncMongoClient, MongoClient
+from pymongo import MongoClient
 from pymongo.monitoring import CommandListener, CommandSucceededEvent
 
 from recruiter import (
@@ -126,13 +126,6 @@ class TestStarting:
                 session.commit_transaction() if commits else session.abort_transaction()
                 assert stage.ready() == ([a.id] if commits else [])
         assert handle.report().total == 1
-
-    async def _start_async(self, stage: Stage, target: str) -> FlowHandle:
-        flow = stage.recruiter.flow("f")
-        add(flow, "b", after=add(flow, "a"))
-        client: AsyncMongoClient[Document] = AsyncMongoClient(target)
-        async with client, client.start_session() as session, await session.start_transaction():
-            return await flow.astart(session=session)
 
     def test_a_flow_starts_once(self, stage: Stage) -> None:
         flow = stage.recruiter.flow("f")
