@@ -1,10 +1,10 @@
-"""How long it takes to find jobs among a million that have ended and 200,000 that wait.
+"""Measures searches among a million ended and 200,000 waiting jobs.
 
     python benchmarks/archive.py [--ended N] [--waiting N] [--folder FOLDER]
 
-Makes the jobs (a few minutes; with --folder they are kept for the next time), then lists, counts and shows them by
-every filter. For each: how long it took here, and how long in MongoDB by its own clock, at first (from the disk, if the
-folder is an old one) and when asked again; the longest single query, how many keys and documents MongoDB examined for
+Creates the jobs (a few minutes; --folder keeps them for the next run), then lists, counts and shows them by
+every filter. For each filter it prints the duration here and in MongoDB, at first (from the disk, if the
+folder is an old one) and when repeated; the longest single query, the keys and documents that MongoDB examined for
 all of them, and whether any of them read a whole collection or sorted in memory, as the server itself explains it.
 """
 
@@ -93,7 +93,7 @@ FILTERS: dict[str, dict[str, Any]] = {
 
 
 class Commands(CommandListener):
-    """What is sent to the collections of jobs, and how long each took."""
+    """The commands to the collections of jobs, and their durations."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[dict[str, Any], float]] = []
@@ -264,7 +264,7 @@ def ask_everything(recruiter: Recruiter, store: Store, commands: Commands) -> bo
         well.append(measure(store, commands, f"count {name}", partial(_counted, recruiter, words)))
     for state in ("running", "queued", "postponed", "failed"):
         job = recruiter.jobs.list(state=state, limit=1).jobs[0]
-        well.append(measure(store, commands, f"show one that is {state}", partial(_shown, recruiter, job.id)))
+        well.append(measure(store, commands, f"show a {state} job", partial(_shown, recruiter, job.id)))
     count_waiting(store)  # as the cleaner does
     for within in ("1m", "1h", "1d"):
         well.append(measure(store, commands, f"analytics within {within}", partial(_analysed, recruiter, within)))

@@ -1,4 +1,4 @@
-"""What a coroutine pays for `aenqueue`; beside it threads that call `enqueue`, and an AsyncMongoClient.
+"""The cost of `aenqueue` for a coroutine, compared with threads that call `enqueue`, and with an AsyncMongoClient.
 
     python benchmarks/async_face.py --jobs 4096
 
@@ -64,7 +64,7 @@ async def lag(stop: asyncio.Event) -> float:
 
 @dataclass
 class Measured:
-    """What one way has cost, over all rounds."""
+    """The cost of one method, over all rounds."""
 
     taken: list[float] = field(default_factory=list)
     wall: float = 0.0

@@ -1,11 +1,11 @@
-"""What a job costs: CPU time by process, bytes and commands.
+"""The cost of a job: CPU time by process, bytes and commands.
 
     python benchmarks/budget.py [--kind noop|cpu:1|cpu:10|cpu:100|io:20] [--jobs N] [--times N] [--json FILE]
 
 One worker with two children drains jobs that do nothing, use N milliseconds of CPU (`cpu:N`) or wait N milliseconds
 (`io:N`, 50 coroutines in each child). With no-ops, `prototype.py`, the bare protocol, takes turns on the same MongoDB.
-All figures are of the steady state: from the moment when a tenth of the jobs has ended until nine tenths have, so that
-nothing of the start is counted. CPU time per job is steadier than a rate on a shared machine, and a ratio inside one
+All figures are of the steady state: from a tenth to nine tenths of the ended jobs, so that
+the start is not counted. CPU time per job is steadier than a rate on a shared machine, and a ratio inside one
 run is steadier than both.
 """
 
@@ -44,7 +44,7 @@ Families = Mapping[str, list[psutil.Process]]
 
 @dataclass(frozen=True)
 class Reading:
-    """The counters at one moment."""
+    """The counters at one instant."""
 
     at: float
     done: int
@@ -65,7 +65,7 @@ def read(database: Database[Any], families: Families) -> Reading:
 
 
 def steady(database: Database[Any], jobs: int, families: Callable[[], Families], before: int = 0) -> Figures:
-    """Figures from a tenth to nine tenths of the jobs; returns when all have ended. So many had ended before."""
+    """Figures from a tenth to nine tenths of the jobs; returns when all have ended. `before` had ended already."""
     _wait(database, before + jobs // 10)
     members = families()
     first = read(database, members)
@@ -104,7 +104,7 @@ def of_the_product(
     around: Callable[[Store], None] = lambda _: None,
     started_by: type[Processes] = Processes,
 ) -> Figures:
-    """In a database of its own; `around` puts other things into it, or changes the jobs, before they are drained."""
+    """Drains in a separate database; `around` adds other documents or changes the jobs before."""
     target = uri.replace("/?", "/bench?")
     recruiter = noop.recruiter
     recruiter.point_at(target)
@@ -165,7 +165,7 @@ def show(product: list[Figures], prototype: list[Figures]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kind", default="noop", help="noop, cpu:N or io:N, in milliseconds")
-    parser.add_argument("--jobs", type=int, help="by default enough for some seconds")
+    parser.add_argument("--jobs", type=int, help="by default enough for a few seconds")
     parser.add_argument("--children", type=int, default=2)
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--json", type=Path)

@@ -1,9 +1,9 @@
-"""What the web console costs: the time of each page with many jobs, and what MongoDB is asked for 0, 1 and 50 viewers.
+"""The cost of the web console: the time of each page with many jobs, and the operations for 0, 1 and 50 viewers.
 
     python benchmarks/console.py [--ended N] [--waiting N] [--folder FOLDER]
 
-The jobs are those of `archive.py`. Times are of the whole request on loopback, the median of five; operations are
-those that the server itself counts, a second; with 0 viewers, what it does by itself.
+It uses the jobs of `archive.py`. Times are medians of five whole requests on loopback. Operations per second come
+from the counters of the server; with 0 viewers they are its own work.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def operations(store: Store) -> int:
 
 
 def watched(address: str, store: Store, viewers: int) -> float:
-    """Operations a second while so many look at the overview."""
+    """Operations per second with this number of viewers on the overview."""
     with ExitStack() as stack:
         limits = httpx.Limits(max_connections=None)
         client = stack.enter_context(httpx.Client(base_url=address, timeout=60, limits=limits))
         streams = [stack.enter_context(client.stream("GET", "live/overview?within=1h")) for _ in range(viewers)]
-        lines = [stream.iter_lines() for stream in streams]  # kept: a stream that nobody reads is closed
+        lines = [stream.iter_lines() for stream in streams]  # kept, because a stream without a reader is closed
         for each in lines:
             assert any("event: content" in line for line in each)
         before, began = operations(store), time.monotonic()

@@ -1,9 +1,9 @@
-"""What the web console costs a browser: the first load, a page of 50 jobs, and the heap after an hour's worth of news.
+"""The cost of the web console in a browser: first load, a page of 50 jobs, and the heap after an hour's updates.
 
     python benchmarks/console_browser.py [--updates N]
 
-An open page gets news every two seconds at most, so 1,800 updates are what comes in an hour. Here they come as fast as
-the console can make them: a producer enqueues all the time, and pages are read without rest. The heap, nodes and
+An open page gets an update every two seconds at most: 1,800 updates per hour. Here they come as fast as
+the console can send them: a producer enqueues all the time, and pages are read without rest. The heap, nodes and
 listeners are counted after the garbage has been collected. Needs chromium.
 """
 

@@ -3,8 +3,8 @@
     python benchmarks/drain.py [--jobs N] [--runs N] [--json FILE]
 
 One worker with two children, default guarantees (majority, journal), history kept. Starts a private MongoDB and real
-processes; prints a table. Compare ratios inside one run: machines are noisy. The `raw` lines say what this machine's
-MongoDB can do without us.
+processes; prints a table. Compare ratios inside one run: machines are noisy. The `raw` lines show the rates of
+the same MongoDB without Recruiter.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def measure_drain(recruiter: Recruiter, target: str, jobs: int, children: int, m
 
 
 def measure_latency(target: str, samples: int) -> dict[str, float]:
-    """From the moment `enqueue` is called to the start of the job, on an idle system."""
+    """The time from the call of `enqueue` to the start of the job, on an idle system."""
     processes = Processes(target)
     recruiter = noop.recruiter
     latencies: list[float] = []

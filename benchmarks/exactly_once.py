@@ -45,7 +45,7 @@ recruiter = Recruiter()
 
 @recruiter.task(retry=RetryForever("1s"), max_crashes=100)
 def in_transaction(counter: int) -> None:
-    """Adds one in its own transaction."""
+    """Increments the counter in its own transaction."""
     with current_job.transaction() as session:
         counters = session.client.get_database(recruiter.target.database).counters
         add_one(counters, f"in transaction {counter}", session=session)
@@ -54,7 +54,7 @@ def in_transaction(counter: int) -> None:
 
 @recruiter.task(retry=RetryForever("1s"), max_crashes=100)
 def without(counter: int) -> None:
-    """Adds one, and dies perhaps before anybody knows."""
+    """Increments the counter, and may die before the outcome is stored."""
     add_one(recruiter.store.database["counters"], f"without {counter}")
     time.sleep(WORK * random.random())
 
@@ -64,7 +64,7 @@ def add_one(counters: Any, id: str, **session: Any) -> None:
 
 
 class Fleet:
-    """What is started here ends here."""
+    """Stops every process that it has started."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
@@ -92,7 +92,7 @@ class Fleet:
 
     def kill_child(self) -> None:
         members = self._family(self.chance.choice(self.workers))[1:]
-        if members:  # one that has just been replaced has none yet
+        if members:  # a worker that has just been replaced has none yet
             os.kill(self.chance.choice(members).pid, signal.SIGKILL)
 
     def kill_worker(self) -> None:

@@ -1,14 +1,14 @@
-"""What a flow costs: the drain rate of the steps of a flow, against as many jobs of the same task without one.
+"""The cost of a flow: the drain rate of the steps of a flow, against as many jobs of the same task without one.
 
 plain            N + 1 jobs, enqueued before the workers start
-fan_in           N steps that wait for nothing, and one that waits for all of them
-fan_out_and_in   one step, N that wait for it, and one that waits for all of them
+fan_in           N steps without dependencies, and a last step that waits for all of them
+fan_out_and_in   a first step, N steps that wait for it, and a last step that waits for all of them
 
-The rate is counted from the first jobs that have ended until all have, and no worker holds one any more: the release
-of steps is in it, `start()` is not.
+The rate is counted from the first ended jobs until all jobs have ended and no worker holds a job. It includes the
+release of steps, but not `start()`.
 
     python benchmarks/flows.py [--parts N] [--runs N]       the rates, one worker with two children; no-op jobs
-    python benchmarks/flows.py --work MS                    the same, with jobs that use so much CPU time each
+    python benchmarks/flows.py --work MS                    the same, with this CPU time per job
     python benchmarks/flows.py --kill [--parts N] [--seed N]    worker and leader are killed at every stage of a fan-out
                                                             and fan-in; nothing may be lost or succeed twice
 
@@ -54,14 +54,14 @@ class Fleet:
     """Our own processes, ended by pid whatever happens."""
 
     def __init__(self, target: str, bootstrap: str, log: Path | None = None, **environment: str) -> None:
-        """They append what they log to a file, if there is one."""
+        """Its processes append their log to a file, if there is one."""
         self._log = log
         self._environment = {**os.environ, "RECRUITER_TARGET": target, "RECRUITER_LOG_LEVEL": "error", **environment}
         self._bootstrap = bootstrap
         self.members: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str) -> None:
-        """What comes after a blank tells apart processes of the same kind."""
+        """The part of a name after a blank distinguishes processes of the same kind."""
         kind = name.partition(" ")[0]
         command = [sys.executable, "-m", "recruiter.cli.main", "start", kind, "--bootstrap", self._bootstrap]
         more = ["--processes", "2"] if kind == "worker" else []
@@ -83,7 +83,7 @@ class Fleet:
 
 @dataclass(frozen=True)
 class Parts:
-    """The jobs: so many no-ops, or jobs that use so many milliseconds of CPU time."""
+    """The given number of jobs: no-ops, or jobs that use `work` milliseconds of CPU time."""
 
     count: int
     milliseconds: float
@@ -139,7 +139,7 @@ def drained(target: str, mongod: int, make: Callable[[Parts], None], parts: Part
         before = {name: cpu(pid) for name, pid in pids.items()}
         while count() < jobs:  # from the metadata: a search for the last one would walk past all that were deleted
             time.sleep(0.005)
-        while store.roster.held():  # the count includes what has not been committed
+        while store.roster.held():  # the count includes uncommitted changes
             time.sleep(0.002)
         took = time.perf_counter() - began
         used = {name: (cpu(pid) - before[name]) / (jobs - begun) * 1e6 for name, pid in pids.items()}
@@ -158,7 +158,7 @@ def measure(parts: Parts, runs: int) -> None:
         noop.recruiter.store.prepare()
         for number in range(runs):
             first = number % len(kinds)
-            for kind in (*kinds[first:], *kinds[:first]):  # what comes after another may pay for it
+            for kind in (*kinds[first:], *kinds[:first]):  # a run may pay for the previous one
                 rate, used = drained(target, server.pid or 0, kind, parts)
                 rates[kind.__name__].append(rate)
                 costs[kind.__name__].append(used)
@@ -241,10 +241,10 @@ def killed(fleet: Fleet, handle: FlowHandle, store: Store, parts: int, chance: r
 
     stages: list[Callable[[], bool]] = [
         lambda: True,  # the first step waits
-        lambda: ended.find_one(steps, {"_id": 1}) is not None,  # it has ended, and the parts are to be released
+        lambda: ended.find_one(steps, {"_id": 1}) is not None,  # it has ended; the release of the parts begins
         lambda: waiting.count_documents(blocked) < parts,  # some of them have been, or have ended
         *(partial(so_far, hundredths) for hundredths in range(4, 100, 4)),
-        lambda: ended.count_documents(steps) > parts,  # all parts have ended, and the last step is to be released
+        lambda: ended.count_documents(steps) > parts,  # all parts have ended; the release of the last step begins
     ]
     kills: Counter[str] = Counter()
     for reached in stages:

@@ -1,10 +1,10 @@
-"""How much a task at its limit, with a pile of jobs that wait for it, slows down everybody else.
+"""Measures how much a task at its limit, with many waiting jobs, slows down other tasks.
 
     python benchmarks/full_task.py [--jobs N] [--pile N] [--runs N] [--json FILE]
 
-No-op jobs are drained by one worker with three children, one of which runs an endless job all the time. In every other
+No-op jobs are drained by one worker with three children, and one child runs an endless job. In every other
 run that job's task is at its limit of one, and 100,000 more of it wait, before the no-ops in order. Starts a private
-MongoDB and real processes. Both kinds of runs alternate; what counts is the ratio of neighbours: machines are noisy.
+MongoDB and real processes. Both kinds of runs alternate. Compare the ratio of neighbours: machines are noisy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ALONE, BESIDE = "alone", "beside a full task"
 
 
 def measure(uri: str, mongod: int, jobs: int, pile: int) -> dict[str, float]:
-    """Drains the no-ops in a database of its own."""
+    """Drains the no-ops in a separate database."""
     target = uri.replace("/?", "/bench?")
     recruiter = noop.recruiter
     recruiter.point_at(target)

@@ -1,16 +1,16 @@
-"""Whether the drain slows down when the database is full: each kind of fullness beside an empty database.
+"""Measures whether a full database slows down the drain, compared with an empty database.
 
     python benchmarks/growth.py [--only CASE …] [--size N] [--jobs N] [--times N] [--json FILE]
 
-    waiting      so many more jobs of the same task wait behind those that are counted
-    postponed    so many jobs wait for their time
-    archived     so many jobs have ended
-    roster       200 workers more, which serve another task and show life
+    waiting      --size more jobs of the same task wait behind the counted jobs
+    postponed    --size jobs wait for their time
+    archived     --size jobs have ended
+    roster       200 more live workers, which serve another task
     groups       the jobs are spread over 1,000 groups
     schedulers   10,000 schedulers, none of which is due
 
-One worker with two children, a private MongoDB. Each case runs right after the empty one, and what counts is the ratio
-of these two: machines are noisy.
+One worker with two children, a private MongoDB. Each case runs right after an empty database. Compare the ratio of
+the two: machines are noisy.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Around = Callable[[Store], None]
 
 
 def fill(store: Store, collection: str, template: dict[str, object], count: int) -> None:
-    """So many documents like this one, written as fast as it goes."""
+    """Writes copies of this document as fast as possible."""
     place = store.database.get_collection(store.name_of(collection), write_concern=WriteConcern(1))
     for start in range(0, count, _AT_ONCE):
         place.insert_many([{**template, "_id": ObjectId()} for _ in range(min(_AT_ONCE, count - start))], ordered=False)

@@ -1,10 +1,10 @@
-"""What a system costs that has nothing to do: CPU time by process, and the commands that reach MongoDB.
+"""The cost of an idle system: CPU time by process, and the commands that reach MongoDB.
 
     python benchmarks/idle.py [--seconds N] [--all] [--json FILE]
 
 A recruiter and a worker with two children have run one job; then they wait. With `--all` they are one
-`recruiter start all` instead, with a cleaner. All figures are for 30 seconds. CPU time is what the scheduler has
-counted for each thread (Linux): the usual figures come in steps of 10 ms, and an idle thread is rarely seen at
+`recruiter start all` instead, with a cleaner. All figures are for 30 seconds. CPU time comes from the scheduler's
+counters for each thread (Linux): the usual figures come in steps of 10 ms, and an idle thread is rarely seen at
 the end of one.
 """
 
@@ -24,7 +24,7 @@ from drain import Processes
 from recruiter.embedded import EmbeddedServer
 
 SETTLED = 8.0
-"""Seconds after the last job until everybody is idle."""
+"""Seconds after the last job until every process is idle."""
 
 
 def families(processes: Processes, mongod: int) -> Families:

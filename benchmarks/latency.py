@@ -5,7 +5,7 @@
 A recruiter and a worker with two children wait; a producer enqueues one job after the other, with a pause between them.
 Counted is the time from the call of `enqueue` until the code of the job runs, on the monotonic clock of the host, which
 all processes share. Before and after, with the same pauses, plain `insert_one` calls of the same document (majority,
-journal) say what one durable write takes on this MongoDB at that time. A job needs two: its own and its assignment.
+journal) measure one durable write on this MongoDB at that time. A job needs two: its own and its assignment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Figures = dict[str, float]
 
 
 def paced(call: Callable[[], None], times: int, every: float) -> list[float]:
-    """Milliseconds of each call; one every so many seconds."""
+    """Milliseconds of each call, with a pause of `every` seconds between them."""
     took = []
     for _ in range(times):
         began = time.monotonic()

@@ -1,5 +1,5 @@
-"""The application of the benchmarks: jobs that do nothing, compute or wait, with two small arguments; a job that notes
-how long it took to start, and a job that does not end."""
+"""The application of the benchmarks: jobs that do nothing, compute or wait, with two small arguments; a job that
+records its start latency, and a job that never ends."""
 
 import os
 import sys
@@ -32,7 +32,7 @@ def work(number: int, milliseconds: float) -> None:
 
 @recruiter.task
 def of_kind(number: int, text: str) -> None:
-    """What `PEERS_KIND` says; a job that waits takes a thread."""
+    """The kind of job in `PEERS_KIND`; a job that waits occupies a thread."""
     del number, text
     kinds.run()
 

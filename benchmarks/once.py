@@ -4,8 +4,8 @@ again. Each external effect of a finished step must be there once.
     python benchmarks/once.py [--kills 100] [--jobs 25] [--seed 1]
 
 The effect is a line in a file that is only appended to. Each job has four steps; after each of them it waits until the
-benchmark, which reads the job's document, has seen the stored result and has decided: go on, or SIGKILL of the child,
-or of the whole worker. For comparison, the same steps are also done without `once`. Exits with 1 if a finished step has
+benchmark, which reads the job's document, has seen the stored result and has decided: continue, or SIGKILL the child
+or the whole worker. For comparison, the same steps are also done without `once`. Exits with 1 if a finished step has
 left other than one line.
 """
 
@@ -55,7 +55,7 @@ def effect(folder: str, file: str, line: str) -> str:
 
 
 def waits(folder: Path, name: str) -> None:
-    """Says that it is here and which process it is, and goes on when it may; a later run need not stop here."""
+    """Records its process id and waits for permission to continue; a later run need not stop here."""
     if (folder / f"{name}.go").exists():
         return
     part = folder / f"{name}.{os.getpid()}"
@@ -90,7 +90,7 @@ class Fleet:
 
 
 def killing(fleet: Fleet, store: Store, folder: Path, kills: int, jobs: int, chance: random.Random) -> Counter[str]:
-    """Until all jobs have ended: kills wherever a step has just been kept, as often as asked, then lets them go on."""
+    """Kills at stored steps, as often as asked, and lets the jobs continue, until all of them have ended."""
     done: Counter[str] = Counter()
     while store.archived.collection.count_documents({}) < jobs:
         for here in folder.glob("*.here"):

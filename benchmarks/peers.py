@@ -1,11 +1,11 @@
-"""How Recruiter compares with queues on Redis, measured beside it in the same run.
+"""Compares Recruiter with queues on Redis, measured in the same run.
 
     python benchmarks/peers.py [--kind noop|cpu:1|cpu:10|cpu:100|io:20] [--jobs N] [--runs N] [--json FILE]
                                [--only NAME ...] [--parts enqueue drain latency]
 
 The job does nothing, uses N milliseconds of CPU time (`cpu:N`), or waits N milliseconds (`io:N`). Every system has two
 processes that run jobs; for jobs that wait, 50 threads or coroutines in each. In each run the systems take turns at
-each measure, so that other load on the machine hits all alike; ratios are those of one run. Recruiter has its default
+each measure, so that other load on the machine affects all of them; ratios come from one run. Recruiter has its default
 guarantees: every write majority and journaled, every finished job kept. Starts a private MongoDB and a private Redis.
 The settings of each peer, with the reasons, are in its file in `benchmarks/peers/`.
 
@@ -54,7 +54,7 @@ MEMORY = "PSS MB"
 PARTS = ("enqueue", "drain", "latency")
 MEASURES = (ONE, BULK, DRAIN, MEMORY, P50, P99)
 JOBS = {"noop": 20_000, "cpu:1": 6_000, "cpu:10": 1_000, "cpu:100": 120, "io:20": 20_000}
-"""Jobs to drain, so that each takes some seconds."""
+"""Jobs to drain, so that each run takes a few seconds."""
 SAMPLE = 2_000
 LATENCIES = 100
 PATIENCE = 60.0
@@ -67,7 +67,7 @@ class PeerFailed(Exception):
 
 
 class App(Protocol):
-    """What a file in `benchmarks/peers/` has; `enqueue_many` only if the peer has a call for it."""
+    """The functions of a module in `benchmarks/peers/`; `enqueue_many` only if the peer has such a call."""
 
     WORKERS: Sequence[Sequence[str]]
 
@@ -159,7 +159,7 @@ class Peer:
         return drained if self._fill == self._app.enqueue else {BULK: filled, **drained}
 
     def measure_latency(self) -> Figures:
-        """From the moment before a job is enqueued to its start, on an idle system, as `drain.py` does."""
+        """The time from `enqueue` to the start of the job, on an idle system, as in `drain.py`."""
         self._clear()
         latencies: list[float] = []
         with Workers(self._app.WORKERS, self._redis.folder / "workers.log") as workers:
@@ -251,7 +251,7 @@ class Redis:
 
 
 def find_peers(names: Sequence[str], jobs: int, stack: ExitStack) -> list[System]:
-    """Those that can be measured here; of the others it is said what they lack."""
+    """The peers that can be measured here; prints the missing requirements of the others."""
     binary = shutil.which("redis-server")
     if binary is None:
         print("No peers: there is no redis-server in PATH; your distribution has one.", file=sys.stderr)
@@ -282,7 +282,7 @@ def measure_all(
     }
     measures = [known[part] for part in parts]
     for run in range(runs):
-        turn = run % len(systems)  # nobody is always the first
+        turn = run % len(systems)  # no system is always the first
         for measure in measures:
             for system in [*systems[turn:], *systems[:turn]]:
                 if system.name not in figures:
@@ -341,7 +341,7 @@ def _pss(pids: Iterable[int]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kind", default="noop", help="noop, cpu:N or io:N, in milliseconds")
-    parser.add_argument("--jobs", type=int, help="by default enough for some seconds")
+    parser.add_argument("--jobs", type=int, help="by default enough for a few seconds")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=PEERS, default=PEERS, metavar="NAME", help=", ".join(PEERS))
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))

@@ -5,7 +5,7 @@
 The same durability as the product (majority, journal), the same three collections, one transaction for each settled
 batch, the jobs run in a child process of each worker. It leaves out all features, five indexes and every failure; and
 its child answers batch by batch, where the product's children answer job by job: here a crash would repeat a batch.
-`benchmarks/budget.py` runs it beside the product against the same server.
+`benchmarks/budget.py` runs it and the product in turn against the same server.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Prototype:
         self._stop = _SPAWN.Event()
 
     def fill(self, jobs: int) -> None:
-        """An empty database, and so many jobs."""
+        """Empties the database and inserts this number of jobs."""
         self.database.client.drop_database(DATABASE)
         self.database.scheduled.create_index(_DUE, name="due")
         self.database.recruiter.archived.create_index("ended_at")

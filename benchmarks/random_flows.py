@@ -2,15 +2,15 @@
 
     python benchmarks/random_flows.py [--flows N] [--seed S] [--at-once N]
 
-Two recruiters, two workers and a cleaner run; one of them is killed and replaced, or frozen for some seconds, all the
-time. Meanwhile people start flows of up to twelve steps that fail by chance, and pause, cancel, retry, recover and add
-to them. The cleaner forgets a flow ten seconds after its end, and some flows are added to, retried or recovered in just
-that moment. In the end each flow is checked:
+Two recruiters, two workers and a cleaner run. Again and again, a process is killed and replaced, or frozen
+for seconds. Meanwhile users start flows of up to twelve steps that fail by chance, and pause, cancel, retry, recover
+and add to them. The cleaner forgets a flow ten seconds after its end, and some flows are added to, retried or recovered at
+exactly that time. In the end each flow is checked:
 
 - no step is lost, waits forever or succeeds twice; a step that waited for a failure failed; a step that succeeded came
-  after those that it waits for
+  after its dependencies
 - the flow has the state that follows from its steps
-- the steps at its end were made once: `on_end` and the one of its outcome, and no other more than once
+- `on_end` and the step of its outcome were created once, and no other step more than once
 
 A seed repeats the choices, not the timing. Starts a private MongoDB. Prints the number of actions and every error.
 """

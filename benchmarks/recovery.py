@@ -1,11 +1,11 @@
-"""How soon work goes on after a fault: default settings, two recruiters, two workers, a MongoDB of three nodes.
+"""Measures how soon work resumes after faults: default settings, two recruiters, two workers, three MongoDB nodes.
 
     python benchmarks/recovery.py                            # ten of each fault, about ten minutes
     python benchmarks/recovery.py --only frozen --times 3
 
 A producer enqueues a job every 20 ms, and each job notes when it starts. *Stalled* is the longest time after the fault
-without a start of any job. Where the primary is lost, *after the election* is how much of it came after the new primary
-was elected, and *after a majority* how much came after a plain majority write succeeded there: both are MongoDB's own
+without a start of any job. If the primary is lost, *after the election* is the part of it after the election of the new
+primary, and *after a majority* the part after a plain majority write succeeded there: both are MongoDB's own
 time. (When a primary freezes, the other secondary may listen to it for ten more seconds, and no write has a majority.)
 *Longest enqueue* is the longest call of the producer.
 
@@ -83,7 +83,7 @@ store.transactions._transaction(write)
 
 
 class Fleet:
-    """What is started here ends here."""
+    """Stops every process that it has started."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -191,7 +191,7 @@ def is_serving(node: EmbeddedServer) -> bool:
 
 
 def next_primary(fleet: Fleet, but: EmbeddedServer) -> tuple[float, float]:
-    """When another node than this says that it is the primary, and when it takes majority writes."""
+    """The times when another node becomes primary, and when it accepts majority writes."""
     others = [node for node in fleet.nodes.nodes if node is not but]
     clients = [direct(node) for node in others]
     deadline = time.monotonic() + 60
@@ -312,7 +312,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=FAULTS, default=list(FAULTS))
     parser.add_argument("--keep-logs", help="a folder for the logs of the processes")
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that whatever was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that started processes are stopped
     with tempfile.TemporaryDirectory() as folder:
         fleet = Fleet(Path(given.keep_logs or folder))
         try:

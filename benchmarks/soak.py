@@ -3,7 +3,7 @@
     python benchmarks/soak.py [--jobs N] [--concurrency N]
 
 One worker with one child. Starts a private MongoDB and real processes; prints a line after every tenth of the jobs.
-Memory is what a process has for itself (USS), so that pages shared with the fork server are not counted twice.
+Memory is the private memory of a process (USS), so that pages shared with the fork server are not counted twice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BATCH = 5_000
 
 
 def family(worker: int) -> dict[str, psutil.Process]:
-    """The processes of a worker with one child, by what they do."""
+    """The processes of a worker with one child, by role."""
     supervisor = psutil.Process(worker)
     server = next(each for each in supervisor.children() if "forkserver" in " ".join(each.cmdline()))
     (guard,) = server.children()

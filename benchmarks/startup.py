@@ -1,5 +1,5 @@
-"""How long imports and `recruiter --help` take beside `import pymongo`; each in a fresh Python, with bytecode, the best
-and the median of several rounds. All are measured in turn in each round, so that noise is the same for all.
+"""Measures imports and `recruiter --help`, compared with `import pymongo`; each in a fresh Python, with bytecode, the
+best and the median of several rounds. All are measured in turn in each round, so that noise is the same for all.
 
     python benchmarks/startup.py --rounds 20
 """

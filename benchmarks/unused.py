@@ -1,9 +1,9 @@
-"""What flows, unique jobs and the like cost jobs that do not use them: a drain of plain jobs, with and without them.
+"""The cost of flows and unique jobs for jobs that do not use them: a drain with and without these features.
 
     python benchmarks/unused.py [--jobs N] [--times N]
 
-*Without* is the same code less what every job pays for: the indexes for steps of flows, the look for a flow in each job
-that ends, and the look for markers in each round. Both take turns on one private MongoDB; figures of the steady state
+*Without* omits the shared costs: the indexes for steps of flows, the check for a flow in each job
+that ends, and the query for markers in each round. Both take turns on one private MongoDB; figures of the steady state
 as in `budget.py`. The rest is only there for jobs that ask for it.
 """
 

@@ -69,7 +69,7 @@ def run_jobs(folder: Path) -> list[tuple[str, ArchivedJob]]:
     rows.append(("every second", last_of("stock")))
     while store.archived.collection.count_documents({"task": "resize"}) < 2000:
         time.sleep(0.05)
-    console.print(f"… 2,000 quick jobs beside these were done within {time.monotonic() - started:.1f} s.\n")
+    console.print(f"… 2,000 quick jobs ran meanwhile, within {time.monotonic() - started:.1f} s.\n")
     return rows
 
 
@@ -99,7 +99,7 @@ def show(rows: list[tuple[str, ArchivedJob]]) -> None:
             str(ended.result) if ended.done else f"{ended.why}: {told}",
         )
     console.print(table)
-    console.print("Every one of them is kept in the collection `recruiter.archived`, with arguments, times and traces.")
+    console.print("The collection `recruiter.archived` keeps all of them, with arguments, times and tracebacks.")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A FastAPI application whose orders are handled in the background.
 
 pip install '../recruiter[embedded,web]'
-recruiter dev examples/fastapi_orders.py          # a private MongoDB, and what runs the jobs
+recruiter dev examples/fastapi_orders.py          # a private MongoDB and a fleet
 uvicorn --app-dir examples fastapi_orders:app     # the application, in another terminal
 curl -X POST 'localhost:8000/orders?item=cat&price=7'
 """

@@ -1,7 +1,7 @@
 """A Flask application whose orders are handled in the background.
 
 pip install '../recruiter[embedded]' flask
-flask --app examples/flask_orders.py recruiter dev    # a private MongoDB, and what runs the jobs
+flask --app examples/flask_orders.py recruiter dev    # a private MongoDB and a fleet
 flask --app examples/flask_orders.py run              # the application, in another terminal
 curl -X POST 'localhost:5000/orders?item=cat&price=7'
 """

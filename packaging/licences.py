@@ -1,9 +1,9 @@
-"""Writes what a release consists of: an SBOM (CycloneDX) and a list of licences, of the wheel and what it needs.
+"""Writes an SBOM (CycloneDX) and a list of licences for the wheel and its dependencies.
 
     python packaging/licences.py dist/recruiter-0.1.0-py3-none-any.whl build
 
-The packages are those of a fresh environment with the wheel and its extra `web` in it. The scripts that the web console
-brings along come from their manifest.
+It lists the packages of a fresh environment with the wheel and its extra `web`. The scripts that the web console
+bundles come from their manifest.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python packaging/upgrade.py [--earlier COMMIT] [--jobs 300]
 
 It needs the git history, so it is not a part of the suite. In each phase producers of the releases that run store jobs
-of several kinds: plain ones, ones that fail first and are tried again, ones for later, unique ones, flows, and a
-repeatable one. Processes are stopped as a deployment stops them, with SIGTERM. At the end each job must be in the
+of several kinds: plain, retried, postponed, unique, flows, and a
+repeatable job. Processes are stopped as a deployment stops them, with SIGTERM. At the end each job must be in the
 archive exactly once, must have succeeded, and must have run exactly once.
 
 The earlier release had plain names of collections, so this one runs with an empty prefix.
@@ -172,7 +172,7 @@ def until(fact: Callable[[], Any], what: str) -> None:
 
 
 def numbers_of(producer: str, jobs: int) -> set[str]:
-    """What the jobs of one producer must note, each once."""
+    """The notes that the jobs of one producer must write, each once."""
     found = set[str]()
     for n in range(jobs):
         kind = {7: "retried", 8: "later", 9: "unique"}.get(n % 10, "plain")
@@ -219,13 +219,13 @@ def upgrade(releases: Releases, database: Any, jobs: int) -> set[str]:
         schema = (database.meta.find_one() or {}).get("schema", "-")
         print(f"{phase:28} schema {schema}  ran by earlier {ran['earlier']:5}  by this {ran['this']:5}")
         if set(wanted) - ran.keys():
-            sys.exit(f"{phase}: one of the releases ran no job")
+            sys.exit(f"{phase}: a release ran no job")
     releases.stop("this", *ROLES)
     return expected
 
 
 def await_jobs(database: Any, expected: set[str], phase: str) -> None:
-    """Waits until all of them have run. If they do not, says what is left of them."""
+    """Waits until all jobs have run. Reports the remaining jobs if they do not."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while missing := expected - set(noted(database)):
         if time.monotonic() > deadline:
@@ -246,7 +246,7 @@ def noted(database: Any) -> list[str]:
 
 
 def verdict(database: Any, expected: set[str], errors: list[str]) -> list[str]:
-    """What is wrong."""
+    """The violations."""
     counts = Counter(noted(database))
     ended = list(database.archived.find({"task": {"$ne": "tick"}}, {"result": 1, "done": 1, "why": 1}))
     results = Counter(each.get("result") for each in ended)

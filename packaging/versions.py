@@ -4,8 +4,8 @@
     python packaging/versions.py --python 3.13         # one Python
     python packaging/versions.py --pymongo oldest      # one pymongo
 
-Each combination has a virtual environment of its own in a temporary folder, with the wheel in it, so that the tests run
-against what users install.
+Each combination has its own virtual environment in a temporary folder, with the wheel in it, so that the tests run
+against the package that users install.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NEEDED = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "pyyaml", "h
 
 
 def interpreter(version: str) -> str | None:
-    """Where this Python is: on the PATH, or among those of pyenv."""
+    """The path of this Python: from the PATH or from pyenv."""
     found = shutil.which(f"python{version}")
     kept = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob(f"versions/{version}.*/bin/python"))
     return str(kept[-1]) if kept else found

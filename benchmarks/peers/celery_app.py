@@ -1,7 +1,7 @@
 """Celery on Redis.
 
 The prefork pool with two children. Four jobs are prefetched for each (default); 64 were no faster. Jobs that wait: two
-workers with 50 threads each. No result backend: nobody asks for results. A message is acknowledged when its job begins
+workers with 50 threads each. No result backend: no program reads results. A message is acknowledged when its job begins
 (default), so a job is lost with its worker.
 """
 

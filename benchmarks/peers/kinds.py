@@ -1,4 +1,4 @@
-"""What the job of a benchmark does: nothing, compute, or wait. The same code for Recruiter and every peer.
+"""The work of a benchmark job: nothing, computing or waiting. The same code for Recruiter and every peer.
 
 The kind is in the environment: `noop`, `cpu:N` (N milliseconds of CPU time) or `io:N` (waits N milliseconds).
 """
@@ -37,7 +37,7 @@ async def arun() -> None:
 
 
 def compute(seconds: float) -> None:
-    """Uses this much CPU time of its thread, however much the machine does beside it."""
+    """Uses this much CPU time of its thread, regardless of other load on the machine."""
     until = time.thread_time() + seconds
     while time.thread_time() < until:
         pass

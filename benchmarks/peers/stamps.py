@@ -1,6 +1,6 @@
 """When each job ended, in a file that every process maps: slot n is for job n.
 
-The same for every peer, and cheap beside a job: no round trip, no lock, right with threads and processes. A
+The same for every peer, and cheap compared with a job: no round trip, no lock, right with threads and processes. A
 lost job leaves its slot empty, so nothing has to be believed of a peer's own counters.
 """
 

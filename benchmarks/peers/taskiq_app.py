@@ -1,8 +1,8 @@
 """taskiq on a Redis stream.
 
 Two worker processes, which is its default, with uvloop, which it takes where it is installed; 100 coroutines in each
-and 100 messages at a time, its defaults. No result backend: nobody asks for results. A message is acknowledged when its
-job has ended (default), so a job is not lost with its worker.
+and 100 messages at a time, its defaults. No result backend: no program reads results. A message is acknowledged when
+its job has ended (default), so a job is not lost with its worker.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import uvloop
 from stamps import find_stamps
 from taskiq_redis import RedisStreamBroker
 
-# "0": workers see what was enqueued before the first of them began.
+# "0": workers see messages from before the first worker began.
 broker = RedisStreamBroker(os.environ["PEERS_REDIS"], consumer_id="0")
 
 ENDED = find_stamps()

@@ -2,7 +2,7 @@
 
 from recruiter import Recruiter
 
-recruiter = Recruiter()  # where MongoDB is, RECRUITER_TARGET says
+recruiter = Recruiter()  # RECRUITER_TARGET contains the address of MongoDB
 
 
 @recruiter.task

@@ -1,4 +1,4 @@
-"""What is in SQLite."""
+"""The models, stored in SQLite."""
 
 from django.db import models
 

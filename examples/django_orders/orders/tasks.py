@@ -1,4 +1,4 @@
-"""What happens in the background. `recruiter.contrib.django` finds this file by its name."""
+"""The background tasks. `recruiter.contrib.django` finds this file by its name."""
 
 from orders.models import Order
 

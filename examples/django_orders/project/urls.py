@@ -1,4 +1,4 @@
-"""Where requests go."""
+"""The URL routes."""
 
 from django.urls import path
 from orders import views
