@@ -58,12 +58,12 @@ def test_show_is_a_tree_with_states(stage: Stage, handle: FlowHandle, command: C
 
     assert code == 0
     head, *lines = said.splitlines()
-    assert head.startswith(f"flow thumbnails ({handle.id}, of ada): failed, 8 steps: 6 succeeded, 2 failed")
+    assert head.startswith(f"flow thumbnails ({handle.id}, of ada): failed, 8 steps: 6 succeeded, 1 failed, 1 skipped")
     assert lines[0].startswith(f"resize  succeeded  {first}")
     assert lines[1].startswith(f"├─ resize  failed  {failing}")
     assert "ValueError: no good" in lines[1]
     assert lines[2].startswith("├─ resize × 5  succeeded")
-    assert "merge  failed" in lines[3]
+    assert "merge  skipped" in lines[3]
     assert lines[3].startswith("└─ merge")
     assert "(after 6 steps)" in lines[3]
     assert lines[4].startswith("on end: merge  succeeded")

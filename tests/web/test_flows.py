@@ -69,7 +69,7 @@ def test_the_list_and_the_page(console: Consoles, handle: FlowHandle) -> None:
     assert page.count('<g class="box') == 2
     assert page.count('<path class="edge') == 1
     assert "ValueError: no good" in page
-    assert "2 steps: 2 failed" in page
+    assert "2 steps: 1 failed, 1 skipped" in page
     assert "<script>" not in page
     assert client.get("/flow", params={"id": "6afbf38fd1b5b741bf1a5de1"}).status_code == 404
     assert client.get("/flow", params={"id": "nonsense"}).status_code == 404
@@ -81,8 +81,8 @@ def test_the_api(console: Consoles, handle: FlowHandle) -> None:
     (flow,) = client.get("/api/flows").json()["flows"]
     shown = client.get("/api/flow", params={"id": str(handle.id)}).json()
 
-    assert (flow["name"], flow["state"], flow["counts"]) == ("<thumbnails>", "failed", {"failed": 2})
-    assert [step["state"] for step in shown["steps"]] == ["failed", "failed"]
+    assert (flow["name"], flow["state"], flow["counts"]) == ("<thumbnails>", "failed", {"failed": 1, "skipped": 1})
+    assert [step["state"] for step in shown["steps"]] == ["failed", "skipped"]
     first, second = (client.get("/api/job", params={"id": step["job"]}).json() for step in shown["steps"])
     assert (first["flow"], second["flow_step"]["after"]) == (flow["id"], [first["id"]])
 

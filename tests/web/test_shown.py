@@ -209,7 +209,7 @@ class TestWhatAFlowWaitsFor:
         assert told == "9 steps: 9 blocked. It waits for mail, print."
 
     def test_what_failed(self) -> None:
-        told = self.told(("mail", "failed", "dependency-failed"), ("print", "failed", "OSError"), ended=True)
+        told = self.told(("mail", "skipped", "dependency-failed"), ("print", "failed", "OSError"), ended=True)
         assert told == "9 steps: 9 blocked. print failed with OSError."
 
 

@@ -28,8 +28,8 @@ from recruiter.cli.options import (
 )
 from recruiter.cli.output import ask, console, print_error, say, say_json, show
 from recruiter.cli.records import COLUMNS, draw, row
-from recruiter.domain.job import Job
 from recruiter.domain.lane import Lane
+from recruiter.domain.job import Job
 from recruiter.domain.search.filter import JobFilter, Page
 from recruiter.domain.state import State
 from recruiter.domain.text import plural
@@ -301,9 +301,10 @@ def _pages(recruiter: Recruiter, wanted: JobFilter, limit: int, after: str | Non
 def _rows(recruiter: Recruiter, jobs: Page[Job], now: datetime) -> list[dict[str, Any]]:
     """For people, with why the due ones wait."""
     waiting = [job for job in jobs if job.state is State.WAITING and not job.blocked]
-    due = {job.id: Lane(job.group, job.task, job.needs) for job in waiting if job.scheduled_at <= now}
+    due = {job.id: Lane.parse(job.lane) for job in waiting if job.scheduled_at <= now}
     reasons = waiting_reasons(recruiter.store, set(due.values()), now)
-    return [row(job, now, reasons.get(due[job.id]) if job.id in due else None) for job in jobs]
+    why = {id: reasons[lane].text for id, lane in due.items() if lane in reasons}
+    return [row(job, now, why.get(job.id)) for job in jobs]
 
 
 def _date(text: str) -> datetime:

@@ -24,7 +24,6 @@ from recruiter.cli.options import Duration, recruiter_on
 from recruiter.cli.output import Column, SafeConsole, bar, console, number, sparkline, table_of, write
 from recruiter.domain.duration import brief, to_seconds
 from recruiter.domain.job import Job
-from recruiter.domain.lane import Lane
 from recruiter.domain.planning.rules import FLEET
 from recruiter.domain.state import State
 from recruiter.domain.statistics import Analytics, Queue
@@ -32,7 +31,7 @@ from recruiter.domain.text import one_line, remark
 from recruiter.errors import StoreUnreachable
 from recruiter.store.roster_fields import RosterEntry
 from recruiter.views.analytics import LiveView, Running, overview
-from recruiter.views.explain import waiting_reasons
+from recruiter.views.explain import kinds_waiting
 
 _SERIES = timedelta(minutes=30)
 _MOST_RUNNING, _MOST_EXPLAINED, _MOST_FAILED = 100, 100, 10
@@ -68,9 +67,9 @@ def top(*, every: Duration = "1s", once: bool = False, common: given.TargetOptio
 
 def _look(recruiter: Recruiter, page: SafeConsole, pace: Pace, height: int | None) -> Screen:
     seen, told = overview(recruiter.store, jobs=_MOST_RUNNING, within=_SERIES), recruiter.analytics()
-    due = [Lane(*kind) for kind, queue in told.queues.items() if queue.queued]
-    reasons = waiting_reasons(recruiter.store, due[:_MOST_EXPLAINED], seen.at)
-    why = {(lane.group, lane.task): reason for lane, reason in reasons.items()}
+    due = [kind for kind, queue in told.queues.items() if queue.queued]
+    reasons = kinds_waiting(recruiter.store, due[:_MOST_EXPLAINED], seen.rules, seen.at)
+    why = {kind: reason.text for kind, reason in reasons.items()}
     failed = _failed(recruiter, told)
     return Screen(seen, told, why, failed, pace.since_last(seen), page.options.ascii_only, height)
 

@@ -6,13 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
-
-class Level(StrEnum):
-    OK = "ok"
-    NOTE = "note"
-    """Good to know: it is intended, it is history, or it heals by itself."""
-    PROBLEM = "problem"
-    """A person must act now. Only a problem makes the exit code 1."""
+from recruiter.domain.planning.reasons import Level as Level
 
 
 class Code(StrEnum):

@@ -13,7 +13,7 @@ from recruiter.domain.duration import humanize
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE, id_told
 from recruiter.domain.planning.limits import AtLimit, AtRate, Reason
-from recruiter.domain.planning.reasons import NeverFits, SlotsBusy, Unserved
+from recruiter.domain.planning.reasons import NeverFits, SlotsBusy, Unserved, level_of
 from recruiter.domain.planning.rules import FLEET, Rules
 from recruiter.domain.planning.situation import Situation
 from recruiter.domain.schedule.scheduler import Scheduler
@@ -106,7 +106,7 @@ def _sum(one: int | None, other: int | None) -> int | None:
 def _judged(lane: Lane, waiting: _Waiting, reason: Reason) -> Finding | None:
     """The finding about a lane whose jobs cannot start, however long they wait: a note while none of them is due."""
     jobs = f"{'jobs' if waiting.jobs is None else plural(waiting.jobs, 'job')} of task {lane.task}"
-    who, level = f"{jobs} in group {lane.group}", Level.NOTE if waiting.since is None else Level.PROBLEM
+    who, level = f"{jobs} in group {lane.group}", Level.NOTE if waiting.since is None else level_of(reason)
     match reason:
         case Unserved():
             todo = reason.todo or "Resume them (recruiter worker resume WORKER), or start others"
@@ -119,7 +119,7 @@ def _judged(lane: Lane, waiting: _Waiting, reason: Reason) -> Finding | None:
             return Finding(level, "jobs", Code.NEVER_FITS, f"{who} can never run: each {reason}", todo)
         case AtLimit(held=0):
             todo = f"Allow some: recruiter limit set {reason.bucket} 1"
-            return note("jobs", Code.ZERO_LIMIT, f"{who}: none starts, {reason}", todo)
+            return Finding(level, "jobs", Code.ZERO_LIMIT, f"{who}: none starts, {reason}", todo)
         case _:
             return None
 

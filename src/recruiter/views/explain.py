@@ -5,8 +5,10 @@ It looks at the same facts as the leader and asks the same planner, for this one
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
+from functools import cached_property
+from typing import NamedTuple
 
 from recruiter.domain.duration import brief, humanize
 from recruiter.domain.flow import StepState, Verdict, verdict
@@ -14,10 +16,11 @@ from recruiter.domain.job import ArchivedJob, Happened, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE, id_told
 from recruiter.domain.observation import SILENT
-from recruiter.domain.planning.reasons import Unserved
+from recruiter.domain.planning.reasons import Level, Unserved, level_of
 from recruiter.domain.planning.rules import Rules
 from recruiter.domain.planning.situation import Situation
 from recruiter.domain.state import Why
+from recruiter.domain.statistics import Kind
 from recruiter.domain.text import plural, remark
 from recruiter.errors import InvalidJob, JobNotFound, UnreadableDocument
 from recruiter.store.codec import flow_of, job_from, lane_of
@@ -63,23 +66,100 @@ def explain(store: Store, id: JobId, now: datetime) -> str:
     )
 
 
-def waiting_reasons(store: Store, lanes: Collection[Lane], now: datetime) -> dict[Lane, str]:
-    """In a few words, why due jobs of these lanes do not start; nothing of those that only wait their turn."""
+class WaitReason(NamedTuple):
+    """Why due jobs do not start."""
+
+    text: str
+    """In a few words."""
+    level: Level
+    about: str
+    """The jobs that it holds for: `group mail`, `task resize`; empty for all jobs."""
+    detail: str
+    """With the author of a pause, or with the remedy."""
+    is_partial: bool = False
+    """Other due jobs of the same group and task wait for another reason, or only for their turn."""
+
+
+def waiting_reasons(store: Store, lanes: Collection[Lane], now: datetime) -> dict[Lane, WaitReason]:
+    """Why due jobs of these lanes do not start; nothing for lanes whose jobs only wait their turn."""
     if not lanes:
         return {}
     rules = store.limits.read()
-    leaderless = "there is no leader" if _leader(store, now) else None
-    situation = read_situation(store, rules, now)
-    reasons: dict[Lane, str] = {}
-    for lane in lanes:
-        pause = rules.pauses(lane.group)
-        paused = "all starts are blocked" if rules.blocked else f"group {lane.group} is paused"
-        found = situation.why_waiting(lane) if pause is None and leaderless is None else None
-        told = found.text if isinstance(found, Unserved) else found
-        reason = (paused if pause is not None else leaderless) or told
-        if reason is not None:
-            reasons[lane] = str(reason)
-    return reasons
+    why = _Reasons(store, rules, now)
+    found = {lane: why.of(lane) for lane in lanes}
+    return {lane: reason for lane, reason in found.items() if reason is not None}
+
+
+def kinds_waiting(store: Store, kinds: Collection[Kind], rules: Rules, now: datetime) -> dict[Kind, WaitReason]:
+    """The same by group and task, from the first due jobs of their lanes. Of several reasons the most serious one
+    counts, else the reason of the job whose turn it is."""
+    why = _Reasons(store, rules, now)
+    found = {kind: reason for kind in kinds if (reason := why.before_planning(Lane(*kind))) is not None}
+    left = [kind for kind in kinds if kind not in found][:_MAX_KINDS_EXPLAINED]
+    sampled = _sampled(store.due_jobs.lanes(), left) if left else {}
+    firsts = store.due_jobs.candidates_of_each(sampled, now, why.situation.held) if sampled else ()
+    by_kind: dict[Kind, list[WaitReason | None]] = {}
+    for first in sorted(firsts, key=lambda candidate: candidate.rank):
+        by_kind.setdefault(first.lane[:2], []).append(why.of(first.lane, first.id))
+    for kind, reasons in by_kind.items():
+        worst = max(reasons, key=lambda reason: _SERIOUS.index(reason.level if reason is not None else Level.OK))
+        if worst is not None:
+            found[kind] = worst._replace(is_partial=any(each is None or each.level != worst.level for each in reasons))
+    return found
+
+
+_SERIOUS = list(Level)
+_MAX_KINDS_EXPLAINED = 50
+_LANES_PER_KIND = 5
+"""Jobs of one task differ in needs and keys; with a key for each customer they have thousands of lanes."""
+
+
+def _sampled(lanes: Iterable[str], kinds: Collection[Kind]) -> dict[str, int]:
+    """Some lanes of each kind, one job of each: lanes with different needs first."""
+    some: dict[Kind, dict[object, str]] = {kind: {} for kind in kinds}
+    for text in lanes:
+        lane = Lane.parse(text)
+        mine = some.get(lane[:2])
+        if mine is not None and len(mine) < _LANES_PER_KIND:
+            mine.setdefault((lane.needs, lane.isolated, lane.kind_of_key), text)
+    return {text: 1 for mine in some.values() for text in mine.values()}
+
+
+class _Reasons:
+    """The reasons of due jobs, from one reading of the rules and the roster."""
+
+    def __init__(self, store: Store, rules: Rules, now: datetime) -> None:
+        self._store, self._rules, self._now = store, rules, now
+
+    @cached_property
+    def situation(self) -> Situation:
+        return read_situation(self._store, self._rules, self._now)
+
+    @cached_property
+    def _leaderless(self) -> str | None:
+        return _leader(self._store, self._now)
+
+    def before_planning(self, lane: Lane) -> WaitReason | None:
+        """A pause, or that there is no leader: nothing else matters then."""
+        pause = self._rules.pauses(lane.group)
+        if pause is not None:
+            since = f"by {pause.by or 'somebody'} since {pause.at:%Y-%m-%d %H:%M:%S} UTC"
+            detail = f"{since} ({pause.reason or 'no reason given'})"
+            if self._rules.blocked:
+                return WaitReason("all starts are blocked", Level.PROBLEM, "", f"all starts are blocked {detail}")
+            group = f"group {lane.group}"
+            return WaitReason(f"{group} is paused", Level.NOTE, group, f"the group is paused {detail}")
+        if self._leaderless is not None:
+            return WaitReason("there is no leader", Level.PROBLEM, "", self._leaderless)
+        return None
+
+    def of(self, lane: Lane, id: JobId = "") -> WaitReason | None:
+        before = self.before_planning(lane)
+        reason = None if before is not None else self.situation.why_waiting(lane, id)
+        if reason is None:
+            return before
+        text = reason.text if isinstance(reason, Unserved) else str(reason)
+        return WaitReason(text, level_of(reason), f"task {lane.task}", str(reason))
 
 
 def _blocked(store: Store, document: dict[str, object], now: datetime) -> str:

@@ -21,7 +21,7 @@ from recruiter.store.collections.flows import StoredFlow
 from recruiter.store.database import Store
 from recruiter.store.flow_steps import StepCounts
 
-BLOCKED = "blocked"
+BLOCKED, SKIPPED = "blocked", "skipped"
 _SHOWN: Document = {
     **dict.fromkeys(("task", "lane", "flow.id", "flow.step", "flow.after", "flow.any", "flow.on", "done", "why"), 1),
     **dict.fromkeys(("flow.many", "flow.added", "created_at"), 1),
@@ -40,7 +40,8 @@ class StepReport:
     """Its last job; for a step that has succeeded, the job that succeeded."""
     task: str
     state: str
-    """Of this job: `blocked`, `waiting`, `running`, `succeeded`, `failed`, `cancelled` or `lost`."""
+    """Of this job: `blocked`, `waiting`, `running`, `succeeded`, `failed`, `cancelled`, `lost`; or `skipped`, if it
+    never ran because a step that it waited for has not succeeded."""
     after: tuple[JobId, ...] = ()
     any: frozenset[JobId] = frozenset()
     on: On | None = None
@@ -171,10 +172,14 @@ def _step(row: Document, held: set[JobId]) -> StepReport | None:
 
 def _state(row: Mapping[str, Any], held: set[JobId]) -> str:
     if "archived_at" in row:
-        return State.at_the_end(bool(row.get("done")), str(row.get("why"))).value
+        return _state_at_the_end(bool(row.get("done")), str(row.get("why")))
     if row["_id"] in held:
         return State.RUNNING.value
     return BLOCKED if row.get("lane") == BLOCKED_LANE else State.WAITING.value
+
+
+def _state_at_the_end(done: bool, why: str) -> str:
+    return SKIPPED if why == Why.DEPENDENCY_FAILED else State.at_the_end(done, why).value
 
 
 def _reported(flow: StoredFlow, steps: StepCounts, marked: bool) -> FlowReport:
@@ -185,11 +190,11 @@ def _reported(flow: StoredFlow, steps: StepCounts, marked: bool) -> FlowReport:
     counts = Counter({BLOCKED: blocked, State.RUNNING.value: steps.running})
     counts[State.WAITING.value] = steps.waiting.total() - blocked
     for why, number in steps.ended.items():
-        counts[State.at_the_end(why == Why.DONE, why).value] += number
+        counts[_state_at_the_end(why == Why.DONE, why)] += number
     flag = flow.cancel or flow.paused
     told = None
     if flag is not None:
         what = "cancelled" if flow.cancel is not None else "paused"
         told = f"{what} by {remark(flag.by, flag.reason)}"
-    shown = {state: counts[state] for state in (BLOCKED, *(each.value for each in State)) if counts[state]}
+    shown = {state: counts[state] for state in (BLOCKED, *(each.value for each in State), SKIPPED) if counts[state]}
     return FlowReport(flow.id, flow.name, flow.owner, flow.state, flow.created_at, flow.ended_at, shown, told)

@@ -246,6 +246,15 @@ class ActionRunner:
         self.allowed = allowed
         self._bulks = Bulks()
 
+    def frozen(self, request: RequestedAction) -> RequestedAction:
+        """The same request, with a filter that means the jobs of this moment: so the question and the action are
+        about the same jobs."""
+        self._check(request)
+        if not request.words:
+            return request
+        ended = request.verb in ("recover", "remove")
+        return replace(request, words=self._reader.frozen(request.words, ended=ended))
+
     def question(self, request: RequestedAction) -> Question:
         """The effect of the action and the number of jobs. Changes nothing."""
         self._check(request)
@@ -311,7 +320,9 @@ class ActionRunner:
         action, options = JOB_ACTIONS[request.verb], _options(request, by)
         if not request.ids:
             filter = self._reader.filter_of(request.words)
-            return _did(action, action.many(self._recruiter, filter, progress, **options))
+            began = self._recruiter.clock.now()
+            outcome = _did(action, action.many(self._recruiter, filter, progress, **options))
+            return replace(outcome, made_since=began) if request.verb == "recover" else outcome
         done, refusals = 0, list[str]()
         for text in request.ids:
             try:
@@ -378,6 +389,8 @@ class Outcome:
     """The id of a job that was made."""
     running: str | None = None
     """The id of an action that still runs, for `progress`."""
+    made_since: datetime | None = None
+    """The new jobs were made since then."""
 
 
 @dataclass(slots=True, eq=False)

@@ -191,7 +191,7 @@ class Console:
     # -- actions -----------------------------------------------------------------------------------------------------
 
     def _confirm(self, request: Request) -> Response:
-        wanted = _action_request(request.query_params.multi_items())
+        wanted = self._runner.frozen(_action_request(request.query_params.multi_items()))
         question: Question = self._runner.question(wanted)
         html = self._made.get_template("confirm.html").render(
             wanted=wanted,

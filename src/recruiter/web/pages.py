@@ -25,6 +25,7 @@ from recruiter.instruments import trace_id_of
 from recruiter.job_actions import JOB_ACTIONS
 from recruiter.web import drawings, filter_words, formats
 from recruiter.web.reader import RANGES, ROWS, Reader
+from recruiter.web.schemas import STATES_COUNTED
 from recruiter.web.sentences import jobs, of_jobs, plural
 from recruiter.web.terms import SECTIONS, TERMS
 
@@ -70,11 +71,12 @@ STATES = {
     "running": "◐",
     "succeeded": "✓",
     "failed": "✕",
+    "skipped": "↷",
     "cancelled": "⊘",
     "lost": "!",
 }
 """Each state has a sign, because colour alone is not accessible."""
-TABS = ("running", "queued", "postponed", "failed", "succeeded", "cancelled", "lost")
+TABS = STATES_COUNTED
 JOB_TABS = ("arguments", "result", "attempts", "history", "log", "stages", "document")
 
 JobFacts = Mapping[str, Any]
@@ -275,7 +277,7 @@ def _globals(assets: Assets) -> dict[str, Any]:
         "is_moment": lambda value: isinstance(value, datetime),
         "is_job": lambda value: isinstance(value, formats.JobRef),
         "sparkline": sparkline,
-        "hour_ticks": hour_ticks,
+        "hour_bars": hour_bars,
         "hour_marks": hour_marks,
         "terms": TERMS,
         "bar": lambda used, allowed: min(100.0, 100.0 * used / allowed) if allowed else 100.0,
@@ -312,11 +314,26 @@ def sparkline(values: Sequence[float | None], width: float = 120.0, height: floa
 _DAY = 86400
 
 
+_TOUCHING_PERCENT = 0.6
+"""Runs that are closer than this cannot be told apart, and are one bar."""
+
+
 def hour_ticks(now: datetime, moments: list[datetime]) -> list[float]:
     """Positions of times within the next 24 hours, in percent. They move once a minute."""
     now = now.replace(second=0, microsecond=0)
     places = ((moment - now).total_seconds() / _DAY * 100 for moment in moments)
     return sorted({round(place, 2) for place in places if 0 <= place <= 100})
+
+
+def hour_bars(now: datetime, moments: list[datetime]) -> list[tuple[float, float]]:
+    """The same as bars: positions and widths, in percent."""
+    bars: list[tuple[float, float]] = []
+    for place in hour_ticks(now, moments):
+        if bars and place - sum(bars[-1]) <= _TOUCHING_PERCENT:
+            bars[-1] = bars[-1][0], round(place - bars[-1][0], 2)
+        else:
+            bars.append((place, 0.0))
+    return bars
 
 
 def hour_marks(now: datetime, zone: str | None = None) -> list[tuple[float, str]]:

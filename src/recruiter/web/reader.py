@@ -19,27 +19,32 @@ from recruiter.app import Recruiter
 from recruiter.caches import Cache
 from recruiter.doctor import examine
 from recruiter.doctor.findings import Finding, Level
+from recruiter.domain.duration import resolved, to_moment
 from recruiter.domain.job import Job, JobId
+from recruiter.domain.lane import Lane
 from recruiter.domain.names import DEFAULT_PREFIX
 from recruiter.domain.observation import SILENT
 from recruiter.domain.planning.rules import Rules
-from recruiter.domain.planning.situation import Situation
 from recruiter.domain.policy_registry import policy_text
 from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.search.filter import ENDED, JobFilter, filter_from_words
-from recruiter.domain.statistics import Analytics, Depth, Queue, window
+from recruiter.domain.state import State
+from recruiter.domain.statistics import Analytics, Depth, Kind, Queue, window
 from recruiter.domain.text import mask
 from recruiter.errors import InvalidFilter, RecruiterError, StoreError, UnreadableDocument
+from recruiter.steps.repeat import next_runs
 from recruiter.store.collections.actions import ActionEntry
 from recruiter.store.database import Store
 from recruiter.store.search.search import MINIMAL
+from recruiter.views.explain import WaitReason, kinds_waiting, waiting_reasons
 from recruiter.views.find import known_names
 from recruiter.views.record import job_record
-from recruiter.views.resources import limit_uses, read_situation
+from recruiter.views.resources import limit_uses
 from recruiter.web import schemas, sentences, serializers
 from recruiter.web.access import Redaction
 from recruiter.web.drawings import graph_of, life_of
 from recruiter.web.filter_words import Words
+from recruiter.web.formats import iso
 from recruiter.web.schemas import Amount
 
 RANGES = {"5m": "5 minutes", "15m": "15 minutes", "1h": "1 hour", "6h": "6 hours", "24h": "24 hours", "7d": "7 days"}
@@ -53,13 +58,17 @@ _ERRORS_READ = 1_000
 _ERRORS_SHOWN = 5
 _KINDS_SHOWN = 12
 _SCHEDULES_SHOWN = 100
-_RUNS_DAY = 300
+_RUNS_DAY = 1_500
+"""An every-minute schedule has 1,440."""
+_SAMPLED_EVERY = timedelta(minutes=3)
 _RUNS_SHOWN = 200
 _SET_ASIDE_SHOWN = 50
 _FLOWS_SHOWN = 50
 _STEPS_SHOWN = 200
 _ACTIONS_SHOWN = 20
 
+_SERIOUS = list(Level)
+"""The most serious last."""
 _ROW_FIELDS = {name: 0 for name in MINIMAL if name != "args"}
 _IDS = ("id", "key", "origin", "recovered_from", "recovered_as", "flow")
 _NAMES = frozenset(
@@ -79,6 +88,8 @@ class Reader:
         self._counts: Cache[dict[str, Amount]] = Cache(5.0)
         self._history: Cache[Analytics] = Cache(3.0)
         self._groups: Cache[set[str]] = Cache(60.0)
+        self._days: Cache[tuple[list[datetime], Amount]] = Cache(60.0)
+        self._reasons: Cache[dict[Kind, WaitReason]] = Cache(3.0)
         self._mongodb: Cache[str] = Cache(300.0)
         self._leader: Cache[tuple[schemas.Leader | None]] = Cache(2.0)
 
@@ -99,11 +110,28 @@ class Reader:
                 raise InvalidFilter(f"the argument {path!r} is not shown here, so it cannot be asked for either")
         return filter_from_words(words)
 
+    def frozen(self, words: Words, *, ended: bool) -> dict[str, list[str]]:
+        """The same conditions with fixed times and an end at the present moment: jobs that come later are not meant.
+        Raises InvalidFilter."""
+        self.filter_of(words)
+        now = self._store.clock.now()
+        fixed = {name: list(values) for name, values in words.items()}
+        for name in fixed:
+            if name.endswith(("since", "until")):
+                fixed[name] = [iso(resolved(to_moment(name, fixed[name][-1]), now))]
+        ends = ["ended_until"] if ended else ["created_until"]
+        if words.get("state") == ["queued"]:
+            ends.append("scheduled_until")
+        return {**dict.fromkeys(ends, [iso(now)]), **fixed}
+
     def jobs(self, filter: JobFilter, *, limit: int = ROWS, after: str | None = None) -> schemas.JobList:
         """A page of jobs: running, waiting in the order of their turn, ended."""
         now = self._store.clock.now()
         page = self._store.search.jobs(filter, now, limit=limit, after=after or None, fields=_ROW_FIELDS)
-        rows = [self._row(job, now) for job in page]
+        waiting = [job for job in page if job.state is State.WAITING and not job.blocked]
+        lanes = {job.id: Lane.parse(job.lane) for job in waiting if job.scheduled_at <= now}
+        reasons = waiting_reasons(self._store, set(lanes.values()), now)
+        rows = [self._row(job, now, reasons.get(lanes[job.id]) if job.id in lanes else None) for job in page]
         return schemas.JobList(now, rows, page.next, page.looked_at, len(page.unreadable))
 
     def recognize(self, filter: JobFilter) -> None:
@@ -119,7 +147,7 @@ class Reader:
         return Amount(*self._recruiter.jobs.count(filter))
 
     def _count(self, words: Words) -> Iterator[tuple[str, Amount]]:
-        for state in ("running", "queued", "postponed", "failed", "succeeded", "cancelled", "lost"):
+        for state in schemas.STATES_COUNTED:
             try:
                 filter = self.filter_of({**words, "state": [state]})
             except InvalidFilter:  # no such job can be in this state
@@ -127,10 +155,16 @@ class Reader:
                 continue
             yield state, Amount(*self._recruiter.jobs.count(filter, most=COUNTED))
 
-    def _row(self, job: Job, now: datetime) -> dict[str, Any]:
+    def _row(self, job: Job, now: datetime, reason: WaitReason | None = None) -> dict[str, Any]:
         record = self._record(job, now, minimal=True)
         message = record["message"] or record["reason"]
-        return {**record, "message": message and message[:300], "args": self.redaction.line(job.args)}
+        return {
+            **record,
+            "message": message and message[:300],
+            "args": self.redaction.line(job.args),
+            "waits": serializers.waits(job, reason, now),
+            "level": Level.OK if reason is None else reason.level,
+        }
 
     def _record(self, job: Job, now: datetime, *, minimal: bool = False) -> dict[str, Any]:
         """The record of a job without secrets; ids are text."""
@@ -139,7 +173,7 @@ class Reader:
             record[name] = None if record[name] is None else str(record[name])
         for name in record.keys() - _NAMES:
             record[name] = _masked(record[name])
-        return {**record, "state": serializers.shown_state(job.state, job.scheduled_at, now)}
+        return {**record, "state": serializers.shown_state(job, now)}
 
     # -- a job -------------------------------------------------------------------------------------------------------
 
@@ -246,7 +280,7 @@ class Reader:
             due_trend=[None if each is None else each.due for each in trend],
             running_trend=[None if each is None else each.running for each in trend],
         )
-        return replace(seen, sentence=sentences.of_overview(seen))
+        return replace(seen, sentence=sentences.of_overview(seen, waiting))
 
     def _told(self, within: str) -> Analytics:
         """A long time hardly changes: it is kept for a while."""
@@ -266,19 +300,13 @@ class Reader:
         ended = sum(sum(flow.ended.values()) for at, flow in told.series.items() if at >= since)
         return ended / max(1.0, (until - since).total_seconds())
 
-    def _waiting(self, queues: Mapping[tuple[str, str], Queue], rules: Rules, now: datetime) -> list[schemas.Waiting]:
-        """Waiting jobs by group and task, with the reason, the longest queue first."""
-        kinds = sorted(queues.items(), key=lambda item: -item[1].queued)
-        kinds = [(kind, queue) for kind, queue in kinds if queue.queued or queue.postponed or queue.running]
-        situation: Situation | None = None
-        found: list[schemas.Waiting] = []
-        for (group, task), queue in kinds:
-            reason, stuck = None, False
-            if queue.queued and len(found) < _KINDS_SHOWN:
-                situation = situation or read_situation(self._store, rules, now)
-                reason, stuck = serializers.reason_of(situation, group, task)
-            found.append(schemas.Waiting(group, task, queue.queued, queue.postponed, queue.running, reason, stuck))
-        return found
+    def _waiting(self, queues: Mapping[Kind, Queue], rules: Rules, now: datetime) -> list[schemas.Waiting]:
+        """Waiting jobs by group and task, with the reason; the most serious reason first, then the longest queue."""
+        kinds = {kind: queue for kind, queue in queues.items() if queue.queued or queue.postponed or queue.running}
+        due = sorted((kind for kind, queue in kinds.items() if queue.queued), key=lambda kind: -kinds[kind].queued)
+        reasons = self._reasons.get((*sorted(due), *sorted(rules.paused)), lambda: kinds_waiting(self._store, due, rules, now))
+        found = [serializers.waiting(kind, queue, reasons.get(kind)) for kind, queue in kinds.items()]
+        return sorted(found, key=lambda each: (-_SERIOUS.index(each.level), -each.queued))
 
     def _frequent_errors(self, since: datetime, until: datetime) -> list[schemas.FrequentError]:
         """The errors that most of the newest failed jobs ended with."""
@@ -305,7 +333,7 @@ class Reader:
         groups = [self._group(name, told, waiting, rules, before) for name in sorted(names)]
         limits = [serializers.limit_use(use) for use in limit_uses(self._store, rules, now)]
         blocked = rules.paused.get("fleet")
-        return schemas.GroupsPage(now, sentences.of_groups(blocked, groups, limits), blocked, groups, limits)
+        return schemas.GroupsPage(now, sentences.of_groups(blocked, groups, limits, waiting), blocked, groups, limits)
 
     def _before(self, now: datetime) -> Depth | None:
         """The queue depth about five minutes ago."""
@@ -320,7 +348,7 @@ class Reader:
         flow = told.groups.get(name)
         pause = rules.paused.get(f"group:{name}")
         first = self._next(name) if queue.queued else None
-        reasons = [each.reason for each in waiting if each.group == name and each.reason and each.queued]
+        own = next((each for each in waiting if each.group == name and each.reason and each.queued), None)
         return schemas.GroupRow(
             name=name,
             queued=queue.queued,
@@ -340,7 +368,8 @@ class Reader:
             next_due=first.scheduled_at if first else None,
             next_id=str(first.id) if first else None,
             paused=pause,
-            reason=None if pause is not None else next(iter(reasons), None),
+            reason=None if pause is not None or own is None else own.reason,
+            level=Level.OK if own is None else own.level,
         )
 
     def _next(self, group: str) -> Job | None:
@@ -366,7 +395,7 @@ class Reader:
         last = [
             schemas.EndedRun(str(job.id), job.state.value, job.ended_at) for job in ended if job.ended_at is not None
         ]
-        runs, trouble = self._runs(scheduler, now)
+        runs, number = self._runs(scheduler, now)
         return schemas.ScheduleRow(
             urn=scheduler.urn,
             task=scheduler.template.task,
@@ -374,25 +403,37 @@ class Reader:
             schedule=policy_text(scheduler.schedule) or "",
             zone=zone if isinstance(zone, str) else None,
             next_runs=runs,
+            runs_in_a_day=number,
             last_at=scheduler.last_at,
             made=scheduler.made,
             skipped=scheduler.skipped,
             paused=scheduler.paused,
-            trouble=scheduler.broken or serializers.late(scheduler, last, now) or trouble,
+            trouble=scheduler.broken or serializers.late(scheduler, last, now),
             last=last,
         )
 
-    def _runs(self, scheduler: Scheduler, now: datetime) -> tuple[list[datetime], str | None]:
+    def _runs(self, scheduler: Scheduler, now: datetime) -> tuple[list[datetime], Amount]:
+        """Runs within a day, or the first one after it; and their number."""
         if scheduler.paused is not None or scheduler.broken:
-            return [], None
+            return [], Amount(0)
+        key = (scheduler.urn, str(scheduler.schedule), scheduler.next_at, now.replace(second=0, microsecond=0))
         try:
-            runs = self._recruiter.scheduler(scheduler.urn).next_runs(_RUNS_DAY)
+            return self._days.get(key, lambda: self._day(scheduler, now))
         except StoreError:
             raise
         except RecruiterError:
-            return ([scheduler.next_at] if scheduler.next_at else []), None
-        within = [run for run in runs if run <= now + timedelta(days=1)]
-        return within or runs[:1], None
+            return ([scheduler.next_at] if scheduler.next_at else []), Amount(0)
+
+    def _day(self, scheduler: Scheduler, now: datetime) -> tuple[list[datetime], Amount]:
+        """Beyond the first runs a dense schedule is sampled every few minutes: its ribbon covers all of the day."""
+        policies, end = self._recruiter.schedules, now + timedelta(days=1)
+        runs = next_runs(scheduler, policies, now, _RUNS_DAY)
+        number = sum(run <= end for run in runs)
+        if number < _RUNS_DAY:
+            return [run for run in runs if run <= end] or runs[:1], Amount(number)
+        while runs[-1] < end and (more := next_runs(scheduler, policies, runs[-1] + _SAMPLED_EVERY, 1)):
+            runs += more
+        return [run for run in runs if run <= end], Amount(number, exact=False)
 
     # -- problems ----------------------------------------------------------------------------------------------------
 
@@ -449,7 +490,7 @@ class Reader:
             outcome.append(f"refused: {error}")
             raise
         finally:
-            for cache in (self._findings, self._counts, self._errors):
+            for cache in (self._findings, self._counts, self._errors, self._reasons):
                 cache.expire()
             actions.conclude(id, outcome[-1] if outcome else "interrupted")
 

@@ -83,8 +83,14 @@ class Part:
     attempt: int | None = None
 
 
+STATES_COUNTED = ("running", "queued", "postponed", "blocked", "failed", "succeeded", "cancelled", "lost")
+"""The states of jobs as filters name them, in the order of the tabs."""
+
+
 JobRow: Any = _object(
-    "JobRow", {name: _HINTS[name] for name in (*FIELDS, *DERIVED, "flow") if name not in DETAILS} | {"args": str}
+    "JobRow",
+    {name: _HINTS[name] for name in (*FIELDS, *DERIVED, "flow") if name not in DETAILS}
+    | {"args": str, "waits": str | None, "level": str},
 )
 """A job at a glance. Its arguments are in one line, redacted, and cut where they are long."""
 
@@ -278,8 +284,12 @@ class Waiting:
     running: int
     reason: str | None
     """Why the due ones do not start; null when they only wait their turn."""
-    stuck: bool
-    """They will not start as things are."""
+    level: Level
+    """How serious that is: `ok`, `note` or `problem`."""
+    about: str
+    """The jobs that the reason holds for: `group mail`, `task resize`; empty for all jobs."""
+    is_partial: bool
+    """Only some of the due ones wait for this reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,6 +352,8 @@ class GroupRow:
     next_id: str | None
     paused: Pause | None
     reason: str | None
+    level: Level
+    """How serious the reason or the pause is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,7 +396,9 @@ class ScheduleRow:
     schedule: str
     zone: str | None
     next_runs: list[datetime]
-    """Runs within 24 hours, or the next run after that."""
+    """Runs within 24 hours, or the next run after that. Of very many runs a sample that covers all of this time."""
+    runs_in_a_day: Amount
+    """Number of runs within 24 hours."""
     last_at: datetime | None
     made: int
     skipped: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +23,7 @@ from recruiter.web.schemas import (
     OverviewPage,
     ScheduleRow,
     Sentence,
+    Waiting,
     WorkerRow,
 )
 
@@ -45,12 +47,12 @@ def since(pause: Pause) -> str:
     return f"by {pause.by or 'somebody'} since {pause.at:%Y-%m-%d %H:%M:%S} UTC ({pause.reason or 'no reason given'})"
 
 
-def of_overview(seen: OverviewPage) -> Sentence:
-    """The most urgent thing; or that all is quiet."""
-    return next(_matters(seen))
+def of_overview(seen: OverviewPage, waiting: Sequence[Waiting]) -> Sentence:
+    """The most urgent thing; or that all is quiet. `waiting` has every group and task, the most serious first."""
+    return next(_matters(seen, waiting))
 
 
-def _matters(seen: OverviewPage) -> Iterator[Sentence]:
+def _matters(seen: OverviewPage, waiting: Sequence[Waiting]) -> Iterator[Sentence]:
     if seen.leader is None:
         yield Sentence(Level.PROBLEM, NO_LEADER)
     if not seen.workers:
@@ -59,12 +61,18 @@ def _matters(seen: OverviewPage) -> Iterator[Sentence]:
     blocked = seen.paused.get("fleet")
     if blocked is not None:
         yield Sentence(Level.PROBLEM, f"No job starts anywhere: all starts are blocked {since(blocked)}.")
-    stuck = next((each for each in seen.waiting if each.stuck and each.queued), None)
-    if stuck is not None and stuck.reason:
-        of = f"group {stuck.group}" if "group is paused" in stuck.reason else f"task {stuck.task}"
-        wait = "waits" if stuck.queued == 1 else "wait"
-        yield Sentence(Level.PROBLEM, f"{jobs(stuck.queued)} of {of} {wait}: {stuck.reason}.")
+    if waiting and waiting[0].queued and waiting[0].level is not Level.OK:
+        yield of_waiting(waiting[0], waiting)
     yield from _pace(seen)
+
+
+def of_waiting(first: Waiting, waiting: Sequence[Waiting]) -> Sentence:
+    """The due jobs that wait for the same reason: of one task, or of all tasks of a group."""
+    same = [each for each in waiting if each.about == first.about and each.reason == first.reason]
+    number = sum(each.queued for each in same)
+    which = f"{jobs(number)}{f' of {first.about}' if first.about else ''}"
+    which = f"Some of the {which}" if first.is_partial and number > 1 else which
+    return Sentence(first.level, f"{which} {'waits' if number == 1 else 'wait'}: {first.reason}.")
 
 
 def _pace(seen: OverviewPage) -> Iterator[Sentence]:
@@ -104,25 +112,27 @@ def of_fleet(leader: Leader | None, workers: Sequence[WorkerRow]) -> Sentence:
     return Sentence(Level.OK, f"{text}.")
 
 
-def of_groups(blocked: Pause | None, groups: Sequence[GroupRow], limits: Sequence[LimitRow]) -> Sentence:
+def of_groups(
+    blocked: Pause | None, groups: Sequence[GroupRow], limits: Sequence[LimitRow], waiting: Sequence[Waiting]
+) -> Sentence:
+    """`waiting` has every group and task, the most serious first, as the overview does."""
     if blocked is not None:
         return Sentence(Level.PROBLEM, f"No job starts anywhere: all starts are blocked {since(blocked)}.")
-    paused = sorted((group for group in groups if group.paused), key=lambda group: -group.queued)
+    paused = [group for group in groups if group.paused]
+    more = f" {plural(len(paused) - 1, 'more group')} paused." if len(paused) > 1 else ""
+    if waiting and waiting[0].queued and waiting[0].level is not Level.OK:
+        sentence = of_waiting(waiting[0], waiting)
+        return replace(sentence, text=sentence.text + more)
     if paused and paused[0].paused is not None:
-        first = paused[0]
-        wait = "waits" if first.queued == 1 else "wait"
-        text = f"{jobs(first.queued)} of group {first.name} {wait}: the group is paused {since(paused[0].paused)}."
-        if not first.queued:
-            text = f"Group {first.name} is paused {since(paused[0].paused)}; none of its jobs is due."
-        more = f" {plural(len(paused) - 1, 'more group')} paused." if len(paused) > 1 else ""
+        text = f"Group {paused[0].name} is paused {since(paused[0].paused)}; none of its jobs is due."
         return Sentence(Level.NOTE, text + more)
     full = [limit for limit in limits if limit.at_once is not None and limit.used >= limit.at_once]
     if full:
         return Sentence(Level.NOTE, f"{full[0].subject} is at its limit of {count(full[0].at_once or 0)}.")
     if not groups:
         return Sentence(Level.OK, "No jobs yet: a group appears with its first job.")
-    waiting = sum(group.queued for group in groups)
-    return Sentence(Level.OK, f"{plural(len(groups), 'group')}, none paused; {jobs(waiting)} due.")
+    due = sum(group.queued for group in groups)
+    return Sentence(Level.OK, f"{plural(len(groups), 'group')}, none paused; {jobs(due)} due.")
 
 
 def of_schedules(schedules: Sequence[ScheduleRow], more: int, now: datetime) -> Sentence:
@@ -164,7 +174,7 @@ def of_flow(flow: FlowRow, steps: Sequence[FlowStepRow] = ()) -> Sentence:
 
 def _at_work(flow: FlowRow, steps: Sequence[FlowStepRow]) -> str:
     """The steps that the flow waits for, or the step that failed."""
-    failed = [step for step in steps if step.state in ("failed", "lost") and step.error != "dependency-failed"]
+    failed = [step for step in steps if step.state in ("failed", "lost")]
     if failed:
         more = f", and {count(len(failed) - 1)} more" if len(failed) > 1 else ""
         return f" {failed[0].task} failed{f' with {failed[0].error}' if failed[0].error else ''}{more}."
@@ -194,7 +204,7 @@ def _of_rows(rows: Sequence[Mapping[str, Any]]) -> str:
     if first["state"] == "running" and first["started_at"] is not None:
         since = min(row["started_at"] for row in rows if row["started_at"])
         return f"The longest on this page has run since {since:%Y-%m-%d %H:%M:%S} UTC"
-    if first["state"] == "waiting":
+    if first["state"] in ("waiting", "queued"):
         return f"The first of them has been due since {first['scheduled_at']:%Y-%m-%d %H:%M:%S} UTC"
     if first["ended_at"] is not None:
         return f"The first of them ended at {first['ended_at']:%Y-%m-%d %H:%M:%S} UTC"

@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from recruiter.domain.duration import humanize
 from recruiter.domain.job import Job, JobId
-from recruiter.domain.lane import Lane
-from recruiter.domain.planning.limits import AtLimit
-from recruiter.domain.planning.reasons import NeverFits, Unserved
-from recruiter.domain.planning.situation import Situation
 from recruiter.domain.schedule.scheduler import Scheduler
+from recruiter.domain.search.conditions import BLOCKED, POSTPONED, QUEUED
 from recruiter.domain.state import State
-from recruiter.domain.statistics import Analytics, Depth, PeriodSummary
+from recruiter.domain.statistics import Analytics, Depth, Kind, PeriodSummary, Queue
 from recruiter.domain.text import mask
 from recruiter.views.flows import FlowReport, StepReport
-from recruiter.web import schemas, sentences
-from recruiter.web.schemas import Amount, FlowRow, FlowStepRow
+from recruiter.web import schemas
+from recruiter.web.schemas import Amount, FlowRow, FlowStepRow, Level
 
 if TYPE_CHECKING:
     from recruiter.store.roster_fields import RosterEntry
+    from recruiter.views.explain import WaitReason
     from recruiter.views.resources import LimitUse
 
 _TREND = 24
@@ -30,8 +28,28 @@ _SEEN_AT_LEAST = timedelta(minutes=11)
 _HOLDERS = 5
 
 
-def shown_state(state: State, due: datetime | None, now: datetime) -> str:
-    return "postponed" if state is State.WAITING and due is not None and due > now else state.value
+def shown_state(job: Job, now: datetime) -> str:
+    """The state with the words of filters and tabs: a waiting job is queued, postponed or blocked."""
+    if job.state is not State.WAITING:
+        return job.state.value
+    if job.blocked:
+        return BLOCKED
+    return POSTPONED if job.scheduled_at is not None and job.scheduled_at > now else QUEUED
+
+
+def waits(job: Job, reason: WaitReason | None, now: datetime) -> str | None:
+    """Why a waiting job does not start, in a few words; None for other jobs."""
+    if job.state is not State.WAITING:
+        return None
+    if job.cancel is not None:
+        return "is being cancelled"
+    if job.blocked:
+        return "waits for other steps of its flow"
+    if job.waits_for is not None and job.scheduled_at > now:
+        return f"waits for the signal {job.waits_for.signal}"
+    if job.scheduled_at > now:
+        return "waits for its retry" if job.attempts else "its time has not come"
+    return "waits its turn" if reason is None else reason.text
 
 
 def worker(entry: RosterEntry, said: Mapping[JobId, Job], now: datetime) -> schemas.WorkerRow:
@@ -101,17 +119,12 @@ def frequent_error(
     )
 
 
-def reason_of(situation: Situation, group: str, task: str) -> tuple[str | None, bool]:
-    """Why due jobs of this kind do not start, and whether they will not as things are."""
-    pause = situation.rules.pauses(group)
-    if pause is not None:
-        what = "all starts are blocked" if situation.rules.blocked else "the group is paused"
-        return f"{what} {sentences.since(pause)}", True
-    reason = situation.why_waiting(Lane(group, task))
-    if reason is None:
-        return None, False
-    stuck = isinstance(reason, Unserved | NeverFits) or (isinstance(reason, AtLimit) and not reason.held)
-    return str(reason), stuck
+def waiting(kind: Kind, queue: Queue, reason: WaitReason | None) -> schemas.Waiting:
+    group, task = kind
+    text, level, about, partial = None, Level.OK, f"task {task}", False
+    if reason is not None:
+        text, level, about, partial = reason.detail, reason.level, reason.about, reason.is_partial
+    return schemas.Waiting(group, task, queue.queued, queue.postponed, queue.running, text, level, about, partial)
 
 
 def limit_use(use: LimitUse) -> schemas.LimitRow:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-from recruiter.domain.planning.limits import Reason
+from recruiter.domain.planning.limits import AtLimit, Reason
 from recruiter.domain.planning.needs import Needs, said
 
 
@@ -78,3 +79,24 @@ class IsolatedBusy(Reason):
     def __str__(self) -> str:
         where = "the one worker that serves it holds" if self.workers == 1 else "all workers that serve it hold"
         return f"its worker died repeatedly, and {where} another such job; two of them never share a worker"
+
+
+class Level(StrEnum):
+    """How serious a finding or a sentence is."""
+
+    OK = "ok"
+    NOTE = "note"
+    """Good to know: it is intended, it is history, or it heals by itself."""
+    PROBLEM = "problem"
+    """A person must act now. Only a problem makes the exit code 1."""
+
+
+def level_of(reason: Reason | None) -> Level:
+    """How serious it is that due jobs wait for this reason. The one judgement for doctor, overview and lists."""
+    match reason:
+        case Unserved() | NoWorker() | NeverFits():
+            return Level.PROBLEM
+        case AtLimit(held=0):
+            return Level.NOTE
+        case _:
+            return Level.OK

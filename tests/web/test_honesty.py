@@ -1,0 +1,200 @@
+"""One number, one source: counts, reasons and severities agree on every page, and a question names the jobs it means."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from html import unescape
+
+import httpx
+import pytest
+
+from recruiter import Recruiter
+from recruiter.doctor import examine
+from recruiter.doctor.findings import Level
+from recruiter.web.pages import hour_bars
+from tests.flows import Stage
+from tests.web.conftest import Consoles
+
+NOW = datetime(2026, 11, 17, 3, 0, tzinfo=UTC)
+
+
+def sentence(client: httpx.Client, place: str) -> tuple[str, str]:
+    """The level and the text."""
+    found = re.search(r'<p class="sentence (\w+)" id="sentence">(.*?)</p>', client.get(place).text, re.DOTALL)
+    assert found is not None
+    return found[1], " ".join(re.sub(r"<[^>]+>", "", found[2]).split())
+
+
+@pytest.fixture
+def mail(recruiter: Recruiter) -> Recruiter:
+    """A paused group with due jobs of two tasks, and a worker."""
+
+    @recruiter.task(group="mail")
+    def send(to: int) -> None: ...
+
+    @recruiter.task(group="mail")
+    def remind(to: int) -> None: ...
+
+    Stage(recruiter)
+    send.enqueue_many([(number,) for number in range(4)])
+    remind.enqueue_many([(number,) for number in range(3)])
+    recruiter.controls.pause_group("mail", by="ada", reason="the mail server is down")
+    return recruiter
+
+
+def test_overview_and_groups_count_the_same_jobs_and_judge_them_alike(console: Consoles, mail: Recruiter) -> None:
+    client = console()
+
+    overview, groups = sentence(client, ""), sentence(client, "groups")
+
+    assert overview == groups
+    assert overview[0] == "note"
+    assert "7 jobs of group mail wait: the group is paused by ada since" in overview[1]
+    judged = [each for each in examine(mail.store) if "group mail is paused" in each.text]
+    assert [each.level for each in judged] == [Level.NOTE]
+
+
+def test_a_job_that_can_never_run_is_a_problem_and_does_not_wait_its_turn(
+    console: Consoles, recruiter: Recruiter
+) -> None:
+    @recruiter.task(group="science", needs={"mem": "900 GiB"})
+    def fold() -> None: ...
+
+    fold.enqueue()
+    stage = Stage(recruiter)
+    stage.store.roster.collection.update_many({}, {"$set": {"tasks": ["fold"], "groups": None}})
+    client = console()
+
+    level, text = sentence(client, "")
+
+    assert level == "problem"
+    assert "1 job of task fold waits: needs 900 GiB of mem" in text
+    assert "waits its turn" not in client.get("").text
+    assert "needs 900 GiB of mem" in client.get("jobs").text
+
+
+def test_every_waiting_row_has_its_reason(console: Consoles, mail: Recruiter) -> None:
+    mail.job("send", {"to": 9}).schedule_in("1 hour").enqueue()
+    flow = mail.flow("two")
+    flow.add("send", 2, after=flow.add("send", 1))
+    flow.start()
+
+    page = console().get("jobs").text
+
+    rows = re.findall(r'<td class="what">(.*?)</td>', page, re.DOTALL)
+    texts = [" ".join(re.sub(r"<[^>]+>", "", row).split()) for row in rows]
+    assert texts.count("group mail is paused") == 8
+    assert texts.count("its time has not come") == 1
+    assert texts.count("waits for other steps of its flow") == 1
+
+
+def test_blocked_steps_have_a_tab_and_a_state_of_their_own(console: Consoles, mail: Recruiter) -> None:
+    flow = mail.flow("two")
+    flow.add("send", 2, after=flow.add("send", 1))
+    flow.start()
+    client = console()
+
+    page = client.get("jobs?state=blocked").text
+
+    assert page.count("data-row") == 1
+    assert "s-blocked" in page
+    assert 'href="jobs?state=blocked"' in page
+    assert '<data value="1" data-of="blocked">' in client.get("counts").text
+
+
+def test_the_ribbon_of_a_dense_schedule_covers_the_whole_day(console: Consoles, recruiter: Recruiter) -> None:
+    @recruiter.every("* * * * *", urn="each:minute")
+    def tick() -> None: ...
+
+    @recruiter.every("5s", urn="each:moment")
+    def flash() -> None: ...
+
+    recruiter.create_schedulers()
+    client = console()
+    page = client.get("schedules").text
+
+    assert re.search(r"1,4[34]\d runs in the next 24 hours", page)
+    assert "1,500+ runs in the next 24 hours" in page
+    widths = [float(width) for width in re.findall(r'class="tick" x="[\d.]+%" y="2" width="([\d.]+)%"', page)]
+    assert len(widths) == 2
+    assert min(widths) > 99
+
+
+def test_runs_that_touch_are_one_bar_and_others_are_not() -> None:
+    runs = [NOW + timedelta(minutes=minute) for minute in (0, 1, 2, 3, 600)]
+
+    assert hour_bars(NOW, runs) == [(0.0, 0.21), (41.67, 0.0)]
+
+
+def test_a_step_that_never_ran_is_skipped_and_only_the_culprit_is_named(
+    console: Consoles, recruiter: Recruiter
+) -> None:
+    @recruiter.task
+    def step(number: int) -> None: ...
+
+    flow = recruiter.flow("chain")
+    first = flow.add(step, 1)
+    flow.add(step, 3, after=flow.add(step, 2, after=first))
+    handle = flow.start()
+    stage = Stage(recruiter)
+    stage.run(first.id, fails=[first.id])
+    stage.settle_down()
+
+    _, text = sentence(console(), f"flow?id={handle.id}")
+
+    assert "3 steps: 1 failed, 2 skipped." in text
+    assert " more" not in text
+    assert [each.state for each in handle.steps()] == ["failed", "skipped", "skipped"]
+
+
+def test_a_question_freezes_the_jobs_that_it_counts(console: Consoles, recruiter: Recruiter) -> None:
+    """Given a question about two failed jobs, when another one fails before the answer, then it is left out."""
+
+    @recruiter.task
+    def charge(order: int) -> None:
+        raise ValueError(order)
+
+    def fail(*orders: int) -> None:
+        for order in orders:
+            charge.job(order).here().execute()
+
+    fail(1, 2)
+    client = console(actions=True)
+    question = client.get("confirm?verb=recover&state=failed&since=2h").text
+    assert "Recover 2 jobs?" in question
+    what = unescape(re.search(r'name="what" value="([^"]*)"', question)[1])  # type: ignore[index]
+    assert "since=2h" not in what
+
+    fail(3)
+    answer = client.post("do", data={"what": what})
+
+    assert "2 jobs are recovered." in answer.text
+    assert recruiter.jobs.count(state="failed", recovered=False).number == 1
+
+
+def test_a_recovered_job_says_so_in_the_list_and_links_the_new_one(console: Consoles, recruiter: Recruiter) -> None:
+    @recruiter.task
+    def charge(order: int) -> None:
+        raise ValueError(order)
+
+    for order in (1, 2):
+        charge.job(order).here().execute()
+    client = console(actions=True)
+    answer = client.post("do", data={"what": "verb=recover&state=failed"}).text
+
+    page = client.get("jobs?state=failed").text
+
+    assert page.count("recovered as") == 2
+    assert re.search(r"recovered as <a class=\"mono id\" href=\"job\?id=\w+\"", page)
+    link = unescape(re.search(r'href="(jobs\?created_since=[^"]+)"', answer)[1])  # type: ignore[index]
+    assert client.get(link).text.count("data-row") == 2
+
+
+def test_an_amount_of_memory_is_not_a_raw_number(console: Consoles, recruiter: Recruiter) -> None:
+    recruiter.controls.set_limit("resource:mem", "20 GiB")
+
+    page = console().get("groups").text
+
+    assert re.search(r">20 GiB</span>", page)
+    assert "21475M" not in page
