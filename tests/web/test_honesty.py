@@ -1,4 +1,4 @@
-"""One number, one source: counts, reasons and severities agree on every page, and a question names the jobs it means."""
+"""One number, one source: pages agree on counts, reasons and severities; a question names the jobs that it means."""
 
 from __future__ import annotations
 

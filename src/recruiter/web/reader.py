@@ -122,7 +122,7 @@ class Reader:
         ends = ["ended_until"] if ended else ["created_until"]
         if words.get("state") == ["queued"]:
             ends.append("scheduled_until")
-        return {**dict.fromkeys(ends, [iso(now)]), **fixed}
+        return {name: [iso(now)] for name in ends} | fixed
 
     def jobs(self, filter: JobFilter, *, limit: int = ROWS, after: str | None = None) -> schemas.JobList:
         """A page of jobs: running, waiting in the order of their turn, ended."""
@@ -304,7 +304,9 @@ class Reader:
         """Waiting jobs by group and task, with the reason; the most serious reason first, then the longest queue."""
         kinds = {kind: queue for kind, queue in queues.items() if queue.queued or queue.postponed or queue.running}
         due = sorted((kind for kind, queue in kinds.items() if queue.queued), key=lambda kind: -kinds[kind].queued)
-        reasons = self._reasons.get((*sorted(due), *sorted(rules.paused)), lambda: kinds_waiting(self._store, due, rules, now))
+        reasons = self._reasons.get(
+            (*sorted(due), *sorted(rules.paused)), lambda: kinds_waiting(self._store, due, rules, now)
+        )
         found = [serializers.waiting(kind, queue, reasons.get(kind)) for kind, queue in kinds.items()]
         return sorted(found, key=lambda each: (-_SERIOUS.index(each.level), -each.queued))
 
