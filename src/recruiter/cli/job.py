@@ -28,8 +28,8 @@ from recruiter.cli.options import (
 )
 from recruiter.cli.output import ask, console, print_error, say, say_json, show
 from recruiter.cli.records import COLUMNS, draw, row
-from recruiter.domain.lane import Lane
 from recruiter.domain.job import Job
+from recruiter.domain.lane import Lane
 from recruiter.domain.search.filter import JobFilter, Page
 from recruiter.domain.state import State
 from recruiter.domain.text import plural
