@@ -50,7 +50,7 @@ _LIMITED_PAUSE_SECONDS = 0.2
 _WATCHING_PAUSE_SECONDS = 1.0
 """The longest pause while a worker holds jobs: if it dies, they should not wait for the leader. Also while jobs wait
 and a worker is given none because it is quiet: no change waiter reports its next heartbeat."""
-_FLOWING_PAUSE_SECONDS = 0.1
+_FLOWING_PAUSE_SECONDS = 0.2
 """The longest pause under load: a worker may become faster than it was."""
 _CLOCK_DIFFERENCE_SECONDS = 0.06
 """A usual difference between the clocks of two hosts."""

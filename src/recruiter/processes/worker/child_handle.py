@@ -19,7 +19,7 @@ from recruiter.processes.worker.held_job import HeldJob
 from recruiter.programs import signal_name
 from recruiter.store.codec import Document, encode
 
-_PIPE_SECONDS = 0.03
+_PIPE_SECONDS = 0.06
 """Work that a child may have in its pipe: enough not to starve, little enough to be taken back."""
 _MAX_JOBS_IN_PIPE = 500
 STUCK_AFTER_SECONDS = 0.1
@@ -140,6 +140,11 @@ class ChildHandle:
     def has_some_waiting(self) -> bool:
         """It was sent more than it can run at once."""
         return self.load > self._places
+
+    @property
+    def seconds_in_pipe(self) -> float:
+        """How long it will be until it has started all jobs that it was sent."""
+        return max(0, self.load - self._places) * self._seconds_a_job
 
     def room(self, now: float) -> int:
         """How many more jobs it can use now: one for each place, and by its pace some to start next. While its jobs are

@@ -44,8 +44,8 @@ from recruiter.store.codec import Document, decode
 from recruiter.store.collections.limits import limit_of
 from recruiter.store.errors import trace_of
 
-_GATHER_SECONDS = 0.004
-"""Time in which answers gather while children have more to do."""
+_MIN_GATHER_SECONDS, _MAX_GATHER_SECONDS = 0.001, 0.02
+"""Answers of children gather for half of the time that the jobs in their pipes last, within these bounds."""
 _IDLE_SECONDS, _RUNNING_SECONDS = 1.0, 0.25
 """Longest wait when nothing runs, and when a job runs that may overrun its time."""
 _STALE_SECONDS = 1.0
@@ -151,9 +151,17 @@ class Dispatcher:
         for act in happened:
             self._guarded(act)
         self._watch()
-        if is_busy and happened:
-            # Answers come one by one, and each would wake this thread; they are settled in batches anyway.
-            time.sleep(_GATHER_SECONDS)
+        if happened:
+            self._gather_answers()
+
+    def _gather_answers(self) -> None:
+        """Answers come one by one, and each would wake this thread. They are settled in batches anyway, so they can
+        wait as long as no child runs out of jobs. A child with a long job does not count."""
+        now = self._clock.monotonic()
+        quick_children = [child for child in self._pool.handles if not child.is_stuck(now)]
+        seconds = min((child.seconds_in_pipe / 2 for child in quick_children), default=0.0)
+        if seconds >= _MIN_GATHER_SECONDS:
+            time.sleep(min(seconds, _MAX_GATHER_SECONDS))
 
     def _guarded(self, act: Callable[[], None]) -> None:
         """A mistake of ours with one job must not end the worker and all other jobs."""

@@ -133,7 +133,7 @@ class Fetcher:
         """No job is known that must be fetched: asks the roster if a slot is free, or will be soon; then waits."""
         if not self._runner.has_free_slot:
             self._on_busy()
-            has_enough = held_jobs.unfinished > self._registration.settings.slots + self._throughput.prefetch / 2
+            has_enough = held_jobs.unfinished > self._registration.settings.slots + self._throughput.prefetch / 4
             if has_enough or not self._throughput.prefetch:
                 return 1.0
             return 0.0 if self._ask(held_jobs) else _ASK_WHILE_BUSY_EVERY_SECONDS
