@@ -55,3 +55,18 @@ def stamp(called_at: float) -> None:
 def endless() -> None:
     while True:
         time.sleep(0.1)
+
+
+@recruiter.task(priority=9)
+def urgent() -> None:
+    """Starts before the backlog."""
+
+
+@recruiter.task(priority=9, max_running=1)
+def one_at_a_time(number: int) -> None:
+    del number
+
+
+@recruiter.task(priority=9, unique=True)
+def one_per_key(key: str) -> None:
+    del key

@@ -117,7 +117,7 @@ class Results:
                 for id, answer in found.items():
                     for future in self._waiting.pop(id, ()):
                         _tell(future, answer)
-                pause = _FIRST_LOOK if found else min(pause * 1.5, _LONGEST_BETWEEN_LOOKS)
+                pause = _FIRST_LOOK if found else min(pause * 1.2, _LONGEST_BETWEEN_LOOKS)
                 if self._arrived.wait(max(pause, rest)):
                     pause = _FIRST_LOOK
             time.sleep(max(0.0, began + _FIRST_LOOK + rest - time.monotonic()))  # even if many callers arrive together

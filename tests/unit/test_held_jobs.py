@@ -50,6 +50,14 @@ def settle(held: HeldJobs, holding: Holding) -> list[JobId]:
     return [id for id, _ in outcomes]
 
 
+def test_an_urgent_job_overtakes_the_jobs_that_were_prefetched_before_it(held: HeldJobs) -> None:
+    fetch(held, a_held_job("a"), a_held_job("b"))
+    held.hear(named("a", "b", "urgent", "c", given=2))
+    held.fetched(held.to_fetch(), [a_held_job("urgent", priority=5), a_held_job("c")])
+
+    assert taken(held) == ["urgent", "a", "b", "c"]
+
+
 class TestLists:
     def test_an_old_one_does_not_bring_back_a_released_job(self, held: HeldJobs) -> None:
         fetch(held, a_held_job("a"))

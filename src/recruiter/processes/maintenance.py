@@ -2,7 +2,8 @@
 one does not prevent the others.
 
     before a round   repeat        jobs of the occurrences that are due
-    after a round    release       steps of flows, where something has ended
+                     release       steps of flows, while steps end: the round can assign them
+    after a round    release       the same, where the round found the first markers
                      cancel        archives cancelled jobs that no worker holds
                      set aside     documents that cannot be read
     each second      report        jobs that no worker can run
@@ -55,11 +56,14 @@ _FOLD_EVERY_SECONDS = 20.0
 _COUNT_EVERY_SECONDS = 15.0
 _MAX_ARCHIVING_SECONDS = 0.5
 """Time that a round may spend on cancelled jobs; others wait for workers."""
-_MAX_RELEASING_SECONDS = 0.02
-"""Time that a round may spend on flows: workers wait for the first released steps."""
+_MAX_RELEASING_SECONDS, _MAX_RELEASING_FIRST_SECONDS = 0.02, 0.1
+"""Time to spend on flows after a round, while workers wait for the first released steps; and before a round, which
+would fill their buffers with other jobs."""
 _RELEASE_REST_SECONDS, _MAX_RELEASE_REST_SECONDS = 0.05, 0.3
 """Rest before the next pass over flows, for each pass in a row without effect: thousands of steps may end that one step
 waits for, and workers wait for the leader during a pass."""
+_FLOWS_ACTIVE_SECONDS = 5.0
+"""After a marker of a flow, more are expected for this time."""
 _SKIP_BROKEN_SECONDS = 30.0
 """A flow that cannot be processed is tried again after this time: a person may have repaired it."""
 _SKIP_LOCKED_SECONDS = 1.0
@@ -96,6 +100,7 @@ class Maintenance:
         self._passes_without_effect = 0
         self._release_at = 0.0
         """When the next pass over flows is due, if there are markers."""
+        self._flows_active_until = 0.0
         self._broken: dict[ObjectId, float] = {}
         """Flows that cannot be processed, and when to try each again."""
         self._fold_at = 0.0
@@ -107,6 +112,11 @@ class Maintenance:
     def looks_around(self) -> bool:
         """Whether it is time for the steps of once a second, which need a round that has read all lanes."""
         return self._clock.monotonic() >= self._check_at
+
+    @property
+    def expects_markers(self) -> bool:
+        """Whether steps of flows have ended lately, so that others may wait for the next pass."""
+        return self._clock.monotonic() < self._flows_active_until
 
     def look_soon(self) -> None:
         """Something has changed that no round notices."""
@@ -122,6 +132,8 @@ class Maintenance:
 
     def before_round(self) -> None:
         self._carefully(lambda: self._repeater.step(self._leadership.term, self._leadership.holder))
+        if self.expects_markers:
+            self._carefully(lambda: self._release(_MAX_RELEASING_FIRST_SECONDS))
 
     def after_round(self, round: Round, seconds: float, rules: Rules) -> None:
         """The findings of the round immediately; the rest about once a second while busy, with every round while
@@ -130,7 +142,7 @@ class Maintenance:
         self._assigned += round.assigned
         if round.marked or self._pass is not None:
             is_idle = not round.assigned and not any(worker.holds for worker in round.roster)
-            self._carefully(lambda: self._release(at_once=is_idle and not self._broken))
+            self._carefully(lambda: self._release(_MAX_RELEASING_SECONDS, at_once=is_idle and not self._broken))
         if CANCELLED_LANE in (round.lanes or ()):
             self._carefully(lambda: self._archive(archive_cancelled, "job.cancelled"))
         if round.malformed:
@@ -170,12 +182,12 @@ class Maintenance:
                 self._wake()
                 return
 
-    def _release(self, *, at_once: bool) -> None:
+    def _release(self, seconds: float, *, at_once: bool = False) -> None:
         """Continues the pass over flows, or begins the next one: until steps were released, nothing is left, or it
-        has taken long enough. With `at_once` it does not rest after a pass without effect: all jobs that workers held
+        has taken so many seconds. With `at_once` it does not rest after a pass without effect: all jobs that workers held
         have ended, and a step may have waited for the last of them."""
         term, holder = self._leadership.term, self._leadership.holder
-        until = self._clock.monotonic() + _MAX_RELEASING_SECONDS
+        until = self._clock.monotonic() + seconds
         while (now := self._clock.monotonic()) < until:
             if self._pass is None or self._pass_term != term:
                 if now < self._release_at and not at_once:
@@ -187,7 +199,8 @@ class Maintenance:
             if part is None:
                 self._pass = None
                 had_effect = self._pass_report.anything
-                self._passes_without_effect = 0 if had_effect else self._passes_without_effect + 1
+                was_in_vain = self._pass_report.markers and not had_effect
+                self._passes_without_effect = self._passes_without_effect + 1 if was_in_vain else 0
                 rest = min(self._passes_without_effect * _RELEASE_REST_SECONDS, _MAX_RELEASE_REST_SECONDS)
                 self._release_at = self._clock.monotonic() + rest
                 if not had_effect:
@@ -195,6 +208,8 @@ class Maintenance:
             else:
                 self._pass_report.add(part)
                 self._tell_released(part)
+                if part.markers:
+                    self._flows_active_until = now + _FLOWS_ACTIVE_SECONDS
                 if part.released:
                     break  # workers get these before the pass continues
         self._wake()

@@ -50,8 +50,10 @@ _LIMITED_PAUSE_SECONDS = 0.2
 _WATCHING_PAUSE_SECONDS = 1.0
 """The longest pause while a worker holds jobs: if it dies, they should not wait for the leader. Also while jobs wait
 and a worker is given none because it is quiet: no change waiter reports its next heartbeat."""
-_FLOWING_PAUSE_SECONDS = 0.2
+_FLOWING_PAUSE_SECONDS = 0.1
 """The longest pause under load: a worker may become faster than it was."""
+_FLOWING_PAUSE_WITH_FLOWS_SECONDS = 0.03
+"""The same while steps of flows end: the next steps wait for the leader."""
 _CLOCK_DIFFERENCE_SECONDS = 0.06
 """A usual difference between the clocks of two hosts."""
 _LAST_RENEWAL_SECONDS = 5.0
@@ -253,7 +255,9 @@ class RecruiterProcess:
             if round.more or round.refused or round.assigned >= FLOW:
                 return self._pause
         if now < self._flowing_until:
-            return max(2 * self._backoff_from, min(until_room(round), _FLOWING_PAUSE_SECONDS))
+            has_flows = self._maintenance.expects_markers
+            longest = _FLOWING_PAUSE_WITH_FLOWS_SECONDS if has_flows else _FLOWING_PAUSE_SECONDS
+            return max(2 * self._backoff_from, min(until_room(round), longest))
         return self._pause_while_idle(round)
 
     def _pause_while_idle(self, round: Round) -> float:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-PREFETCH_SECONDS = 0.5
+PREFETCH_SECONDS = 0.4
 """The time that prefetched jobs should last."""
 MAX_PREFETCHED_JOBS = 1000
 """A worker reads its whole list with every answer of the roster, so the list must stay short. With 300, a worker with
 100 slots ran dry between two rounds: 2,900 jobs of 20 ms per second instead of 4,300."""
-REFILLED_AT = 2 / 3
+REFILLED_AT = 0.8
 """A worker takes more jobs as soon as its buffer is no fuller than this. The rest must last until they have come: a
 round of the leader, a write, a fetch."""
-_MIN_SPAN_SECONDS, _LONG_SPAN_SECONDS = 0.02, 1.0
+_MIN_SPAN_SECONDS, _LONG_SPAN_SECONDS = 0.1, 1.0
 _RATE_MEMORY_SECONDS = 0.5
 """Seconds for which a rate is remembered that was higher than now."""
 

@@ -26,7 +26,8 @@ from recruiter.store.database import Store
 from recruiter.store.roster_fields import assignment_of
 
 _ASK_EVERY_SECONDS = 0.005
-_ASK_WHILE_BUSY_EVERY_SECONDS = 0.03
+_ASK_WHILE_BUSY_EVERY_SECONDS = 0.1
+"""Most new jobs are learnt from settlements. An urgent job should not have to wait for the next one."""
 _CLOCKS_DISAGREE = timedelta(milliseconds=50)
 """How much sooner than by our own clock a job may be due by the leader's."""
 
@@ -133,8 +134,7 @@ class Fetcher:
         """No job is known that must be fetched: asks the roster if a slot is free, or will be soon; then waits."""
         if not self._runner.has_free_slot:
             self._on_busy()
-            has_enough = held_jobs.unfinished > self._registration.settings.slots + self._throughput.prefetch / 4
-            if has_enough or not self._throughput.prefetch:
+            if not self._throughput.prefetch:
                 return 1.0
             return 0.0 if self._ask(held_jobs) else _ASK_WHILE_BUSY_EVERY_SECONDS
         is_listening = self._waiter is not None and self._waiter.is_open

@@ -29,6 +29,7 @@ class HeldJob:
     raw: bytes
     task: str | None = None
     group: str | None = None
+    priority: int = 0
     attempts: int = 0
     scheduled_at: datetime | None = None
     at_most_once: bool = False
@@ -60,6 +61,7 @@ class HeldJob:
                 raw,
                 task=document["task"],
                 group=document.get("group"),
+                priority=int(document.get("priority") or 0),
                 attempts=int(document.get("attempts") or 0),
                 scheduled_at=due if isinstance(due, datetime) else None,
                 at_most_once=bool(document.get("at_most_once")),

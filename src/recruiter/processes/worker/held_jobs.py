@@ -42,6 +42,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
+from itertools import pairwise
 from types import MappingProxyType
 
 from bson import ObjectId
@@ -118,8 +119,8 @@ class HeldJobs:
         """The jobs that the newest list names."""
         self._to_fetch: list[JobId] = []
         self._waiting: deque[HeldJob] = deque()
-        """Fetched jobs that may start. Jobs that are marked as started come first: the time from the mark to the start
-        should be short."""
+        """Fetched jobs that may start, in the order of their priorities. Jobs that are marked as started come first: the
+        time from the mark to the start should be short."""
         self._to_mark: deque[HeldJob] = deque()
         """Fetched jobs that must be marked as started before they may start."""
         self._marks: dict[JobId, HeldJob] = {}
@@ -227,10 +228,18 @@ class HeldJobs:
                 if self._states[id] is HeldState.ASSIGNED:
                     self._states[id], self._jobs[id] = HeldState.FETCHED, found[id]
                     (self._to_mark if found[id].is_marked else self._waiting).append(found[id])
+            self._let_urgent_jobs_overtake()
         self.wake_ups.runner()
         if refused:
             self.wake_ups.settler()
         return bool(refused)
+
+    def _let_urgent_jobs_overtake(self) -> None:
+        """A job with a high priority does not wait behind the jobs that were prefetched before it came."""
+        priorities = [job.priority for job in self._waiting]
+        if any(later > earlier for earlier, later in pairwise(priorities)):
+            ordered = sorted(self._waiting, key=lambda job: (job.id not in self._marks, -job.priority))
+            self._waiting = deque(ordered)
 
     def _starts(self, job: HeldJob) -> bool:
         is_doubtful = job.flow is not None and job.id in self._doubtful
