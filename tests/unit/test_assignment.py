@@ -29,11 +29,12 @@ class TestRoom:
             (2, 0, 5, 0),
             (2, 10, 0, 12),
             (2, 10, 1, 11),
-            # slots busy: a buffer takes more only when it is more than half empty
+            # slots busy: a buffer takes more only when more than a fifth of it is empty
             (2, 10, 2, 10),
             (2, 10, 6, 6),
             (2, 10, 7, 5),
-            (2, 10, 9, 0),
+            (2, 10, 9, 3),
+            (2, 10, 10, 0),
             (2, 10, 11, 0),
             (2, 10, 12, 0),
             (2, 1, 2, 1),
