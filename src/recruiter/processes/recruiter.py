@@ -264,8 +264,10 @@ class RecruiterProcess:
         """Longer and longer, but never past the next event that the leader knows of."""
         longest = min([self._backoff_to, *(self._rescue.dead_after(worker) / 2 for worker in round.roster)])
         if self._listens_after(round):
-            # The clock of a producer may be ahead: then its job is not due yet, and no other event will come.
-            self._pause = min(max(4 * self._pause, _CLOCK_DIFFERENCE_SECONDS), longest)
+            # The clock of a producer may be ahead: then its job is not due yet, and no other event will come. Where no
+            # worker has room, the next event is a settlement.
+            has_room = any(worker.room > 0 for worker in round.roster)
+            self._pause = min(max(4 * self._pause, _CLOCK_DIFFERENCE_SECONDS), longest) if has_room else longest
             pauses = [self._pause]
         else:
             self._pause = min(2 * self._pause, longest)
