@@ -119,8 +119,8 @@ class HeldJobs:
         """The jobs that the newest list names."""
         self._to_fetch: list[JobId] = []
         self._waiting: deque[HeldJob] = deque()
-        """Fetched jobs that may start, in the order of their priorities. Jobs that are marked as started come first: the
-        time from the mark to the start should be short."""
+        """Fetched jobs that may start, by priority. Jobs that are marked as started come first: the time from the mark
+        to the start should be short."""
         self._to_mark: deque[HeldJob] = deque()
         """Fetched jobs that must be marked as started before they may start."""
         self._marks: dict[JobId, HeldJob] = {}
