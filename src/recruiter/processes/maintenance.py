@@ -183,8 +183,8 @@ class Maintenance:
                 return
 
     def _release(self, seconds: float, *, at_once: bool = False) -> None:
-        """Continues the pass over flows, or begins the next one: until steps were released, nothing is left, or it
-        has taken so many seconds. With `at_once` it does not rest after a pass without effect: all jobs that workers held
+        """Continues the pass over flows, or begins the next one: until steps were released, nothing is left, or these
+        seconds have passed. With `at_once` it does not rest after a pass without effect: all jobs that workers held
         have ended, and a step may have waited for the last of them."""
         term, holder = self._leadership.term, self._leadership.holder
         until = self._clock.monotonic() + seconds
