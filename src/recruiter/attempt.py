@@ -178,6 +178,11 @@ class Attempt:
         return int(self.document.get("attempts") or 0) + 1
 
     @property
+    def span(self) -> str | None:
+        """Its span, if an instrument traces it."""
+        return None if self.following is None else self.following.span
+
+    @property
     def trace_id(self) -> str | None:
         """The trace in which it is followed, or in which the job was made."""
         followed = self.following.trace_id if self.following is not None else None

@@ -21,6 +21,7 @@ from recruiter.domain.schedule.scheduler import Overlap, SchedulePolicy
 from recruiter.domain.text import shown
 from recruiter.domain.uniqueness import UniqueKind, Uniqueness, Until
 from recruiter.errors import InvalidArguments, InvalidJob, RecruiterError
+from recruiter.instruments import SendStart
 from recruiter.producer import Producer
 from recruiter.registry import WorkableTask
 from recruiter.repeatable import RepeatableJob
@@ -361,8 +362,13 @@ class JobBuilder(HasOptions, Generic[R]):
         """The delay given to `schedule_in`. For a step with dependencies it counts from the end of the last of them."""
         return self._draft.delay
 
+    @property
+    def _group(self) -> str:
+        return self._draft.options.group
+
     def _producing(self) -> AbstractContextManager[Any]:
-        return self._sender.instruments.producing(self._draft.task)
+        draft, sender = self._draft, self._sender
+        return sender.instruments.producing(lambda: SendStart(draft.task, 1, sender, self._group))
 
     def made(self) -> Job:
         """The job to store, in the current trace."""

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypeVar, overload
 
 from bson import ObjectId
@@ -26,6 +28,7 @@ from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import check_remark, check_text, id_told
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidArguments, InvalidFilter, InvalidFlow, ResultTimeout
+from recruiter.instruments import SendStart
 from recruiter.many import Call
 from recruiter.producer import Producer
 from recruiter.results import JobHandle
@@ -291,7 +294,7 @@ class Flow(_Adding):
         With a `session` it is part of the caller's own transaction. Raises InvalidFlow for a cycle, JobExists,
         JobTooLarge, InvalidSession, StoreUnreachable.
         """
-        with answered_within(server_timeout):
+        with answered_within(server_timeout), self._producing():
             flow, jobs = self._built()
             own_ids = self._own_ids
             self._recruiter.produce(lambda here: here.start_flow(flow, jobs, own_ids=own_ids), session)
@@ -301,7 +304,7 @@ class Flow(_Adding):
         """Like `start`, without blocking the event loop. The session may be of an AsyncMongoClient."""
         if session is None or not is_async(session):
             return await in_a_thread(self.start, session=session, server_timeout=server_timeout)
-        with answered_within(server_timeout):
+        with answered_within(server_timeout), self._producing():
             flow, jobs = await in_a_thread(self._built)
             store, own_ids = self._recruiter.store, self._own_ids
             await aperform(store, session, lambda here: here.start_flow(flow, jobs, own_ids=own_ids))
@@ -321,11 +324,25 @@ class Flow(_Adding):
             raise InvalidFlow(f"flow {self.name!r} has no steps; add() them before start()")
         in_order({id: draft.after for id, draft in self._drafts.items()}, self._told)
         now = self._recruiter.clock.now()
-        jobs = [draft.placed(self.id, now, self.owner, blocked=bool(draft.after)) for draft in self._drafts.values()]
+        stamped = self._recruiter.instruments.stamped
+        jobs = [
+            stamped(draft.placed(self.id, now, self.owner, blocked=bool(draft.after)))
+            for draft in self._drafts.values()
+        ]
         ends = tuple(
-            (on, job_document(draft.placed(self.id, now, self.owner, blocked=False, on=on))) for on, draft in self._ends
+            (on, job_document(stamped(draft.placed(self.id, now, self.owner, blocked=False, on=on))))
+            for on, draft in self._ends
         )
         return flows.StoredFlow(self.id, self.name, now, self.owner, ends), jobs
+
+    def _producing(self) -> AbstractContextManager[Any]:
+        def start() -> SendStart:
+            jobs = [draft.job for draft in (*self._drafts.values(), *(draft for _, draft in self._ends))]
+            groups = {job.group for job in jobs}
+            group = groups.pop() if len(groups) == 1 else None
+            return SendStart(self.name, len(jobs), self._recruiter, group, is_flow=True)
+
+        return self._recruiter.instruments.producing(start)
 
     def _told(self, id: JobId) -> str:
         return f"{self._drafts[id].job.task} ({id})"
@@ -431,14 +448,18 @@ class FlowHandle(_Adding):
         an id of the user that the flow already has is left unchanged: an earlier attempt may have added it."""
         store = self._recruiter.store
         flow = found(store, self.id)
-        drafts = [self._draft(builder, after, after_any) for builder in builders]
-        self._check_known([draft for draft, _ in drafts])
-        now = self._recruiter.clock.now()
-        own = [step.id for _, step in drafts if not isinstance(step.id, ObjectId)]
-        there = store.flow_steps.known(self.id, own) if own else set()
-        jobs = [draft.placed(self.id, now, flow.owner, blocked=True) for draft, step in drafts if step.id not in there]
-        if jobs:
-            self._recruiter.produce(lambda here: here.add_steps(self.id, jobs, own_ids=bool(own)))
+        start = partial(SendStart, flow.name, len(builders), self._recruiter, None, is_flow=True)
+        with self._recruiter.instruments.producing(start):
+            drafts = [self._draft(builder, after, after_any) for builder in builders]
+            self._check_known([draft for draft, _ in drafts])
+            now = self._recruiter.clock.now()
+            own = [step.id for _, step in drafts if not isinstance(step.id, ObjectId)]
+            there = store.flow_steps.known(self.id, own) if own else set()
+            jobs = [
+                draft.placed(self.id, now, flow.owner, blocked=True) for draft, step in drafts if step.id not in there
+            ]
+            if jobs:
+                self._recruiter.produce(lambda here: here.add_steps(self.id, jobs, own_ids=bool(own)))
         return [step for _, step in drafts]
 
     def _check_known(self, drafts: Sequence[_Draft]) -> None:

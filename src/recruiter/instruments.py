@@ -1,10 +1,10 @@
 """Instruments: tools that follow a job from the process that makes it to the one that runs it, such as tracing.
 
-    producing    around the call that stores jobs     enqueue, create, enqueue_many, recover
+    producing    around the call that stores jobs     enqueue, create, enqueue_many, recover, the start of a flow
     stamp        for each job that is made            writes into its document what the other process must know
     attempt      around each attempt, where it runs   and is told how the attempt ended
     process_died for a job that ended because its process did: a crash, a hard timeout, a worker that fell silent
-    flush        when a process that runs jobs ends
+    flush        soon after jobs, and when a process that runs jobs ends
 
 `recruiter.instrument(OpenTelemetry())` adds one. Without any, nothing is called and nothing is stored. One that raises
 harms no job: the event `instrument.failed` tells of it.
@@ -26,6 +26,21 @@ from recruiter.events import Events
 T = TypeVar("T")
 
 _NOTHING = nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class SendStart:
+    """Jobs that are about to be stored by one call."""
+
+    name: str
+    """The name of their task, or of their flow."""
+    count: int
+    recruiter: Any
+    """The Recruiter that stores them."""
+    group: str | None
+    """Their group; None if they are in several."""
+    is_flow: bool = False
+    """Whether they are the steps of a flow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +81,8 @@ class Follower:
 
     trace_id: str | None = None
     """The trace that the attempt belongs to, as 32 hexadecimal digits; log lines have it."""
+    span: str | None = None
+    """The span of the attempt as a W3C `traceparent`. It is stored with the attempt: later jobs can link to it."""
 
     def ended(self, end: AttemptEnd) -> None:
         """Called once, before the attempt is left; not if the process dies, nor if the job is handed back."""
@@ -74,9 +91,9 @@ class Follower:
 class Instrument:
     """Derive from it, and write the methods that you need."""
 
-    def producing(self, task: str, count: int) -> AbstractContextManager[Any]:
-        """Around a call that stores so many jobs of this task."""
-        del task, count
+    def producing(self, start: SendStart) -> AbstractContextManager[Any]:
+        """Around a call that stores jobs."""
+        del start
         return _NOTHING
 
     def stamp(self, job: Job, carrier: dict[str, str]) -> None:
@@ -93,8 +110,8 @@ class Instrument:
         or its worker fell silent. Called in another process that has loaded the application."""
 
     def flush(self) -> None:
-        """Sends what has gathered. Called when a process that runs jobs has nothing to do, once a second while it is
-        busy, and when it ends. Takes two seconds at most."""
+        """Sends what has gathered. Called in a thread of a process that runs jobs, soon after each job, and when the
+        process ends. Takes two seconds at most."""
 
 
 class Following:
@@ -114,6 +131,10 @@ class Following:
     @property
     def trace_id(self) -> str | None:
         return next(filter(None, (follower.trace_id for _, follower in self._open)), None)
+
+    @property
+    def span(self) -> str | None:
+        return next(filter(None, (follower.span for _, follower in self._open)), None)
 
     def ended(self, end: AttemptEnd) -> None:
         for _, follower in self._open:
@@ -141,15 +162,15 @@ class Instruments:
     def add(self, instrument: Instrument) -> None:
         self._all.append(instrument)
 
-    def producing(self, task: str, count: int = 1) -> AbstractContextManager[Any]:
-        return self._producing(task, count) if self._all else _NOTHING
+    def producing(self, start: Callable[[], SendStart]) -> AbstractContextManager[Any]:
+        return self._producing(start()) if self._all else _NOTHING
 
     @contextmanager
-    def _producing(self, task: str, count: int) -> Iterator[None]:
+    def _producing(self, start: SendStart) -> Iterator[None]:
         blocks: list[AbstractContextManager[Any]] = []
 
         def enter(instrument: Instrument) -> None:
-            block = instrument.producing(task, count)
+            block = instrument.producing(start)
             block.__enter__()
             blocks.append(block)
 

@@ -19,6 +19,7 @@ from recruiter.domain.job import Job, JobId
 from recruiter.domain.text import shown
 from recruiter.domain.uniqueness import Until
 from recruiter.errors import InvalidArguments, InvalidJob, JobsRefused, RecruiterError
+from recruiter.instruments import SendStart
 from recruiter.interruption import may_be_interrupted
 from recruiter.producer import Producer
 from recruiter.results import JobHandle
@@ -143,7 +144,11 @@ class Many(Generic[R]):
         return self._answered(errors)
 
     def _producing(self) -> AbstractContextManager[Any]:
-        return self._sender.instruments.producing(self._task, len(self._calls))
+        def start() -> SendStart:
+            group = self._options.get("group") or self._builder_of({})._group
+            return SendStart(self._task, len(self._calls), self._sender, group)
+
+        return self._sender.instruments.producing(start)
 
     def _batches(self, errors: Errors, build: Callable[[JobBuilder[R]], T]) -> list[list[tuple[int, T]]]:
         """The jobs that can be made, with their positions, for one transaction each; for the others the error is

@@ -21,6 +21,7 @@ from recruiter.domain.names import check_prefix, check_remark, id_told
 from recruiter.errors import JobExists, RecruiterError, SettingsError, StoreUnreachable
 from recruiter.events import Event
 from recruiter.first_use import cached_property
+from recruiter.instruments import SendStart
 from recruiter.interruption import shielded
 from recruiter.log import write_unheard
 from recruiter.log.context import mark_records
@@ -196,7 +197,7 @@ class Producer(RegistryOwner):
         JobSucceeded, and InvalidSession.
         """
         job = self._anew(id, schedule_at, again)
-        with self.instruments.producing(job.task):
+        with self.instruments.producing(lambda: SendStart(job.task, 1, self, job.group)):
             job = self.instruments.stamped(job)
             self.produce(recover.recovering(job), session)
         return self.handle(job.id, key=job.key)
@@ -213,7 +214,7 @@ class Producer(RegistryOwner):
         if session is None or not is_async(session):
             return await in_a_thread(self.recover, id, schedule_at=schedule_at, again=again, session=session)
         job = await in_a_thread(self._anew, id, schedule_at, again)
-        with self.instruments.producing(job.task):
+        with self.instruments.producing(lambda: SendStart(job.task, 1, self, job.group)):
             job = self.instruments.stamped(job)
             await aperform(self.store, session, recover.recovering(job))
         return self.handle(job.id, key=job.key)

@@ -48,3 +48,8 @@ def charge(order: int) -> str:
 async def receipt(order: int) -> int:
     print(f"a receipt for {order}")
     return order
+
+
+@recruiter.task(max_crashes=1)
+def crash() -> None:
+    os.abort()

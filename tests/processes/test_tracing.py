@@ -67,3 +67,24 @@ def test_attempts_in_a_worker_are_in_the_trace_of_whoever_made_the_job(
     for line in logged:
         assert {"job", "task", "attempt", "worker"} <= line.keys(), line
     assert not [line for line in lines(worker) if line.get("event") == "instrument.failed"]
+
+
+@pytest.mark.usefixtures("shop")
+@pytest.mark.parametrize("concurrency", ["1", "4"])
+def test_spans_of_ended_jobs_survive_the_crash_of_their_process(
+    start: Starter, lead: Lead, tmp_path: Path, concurrency: str
+) -> None:
+    """Given a worker whose only child has ended a job, when the next job takes the child down, then the spans of the
+    first job arrive, and the job that crashed has a span too."""
+    lead()
+    arguments = ("--bootstrap", APPLICATION, "--processes", "1", "--concurrency", concurrency)
+    start("start", "worker", *arguments, **{traced.FOLDER: str(tmp_path)})
+    job = traced.receipt.enqueue(7)
+    assert job.result(timeout="60s") == 7
+    traced.crash.enqueue()
+    eventually(lambda: {"process receipt", "process crash"} <= {span["name"] for span in spans(tmp_path)}, 40.0)
+    (crashed,) = (span for span in spans(tmp_path) if span["name"] == "process crash")
+    assert crashed["status"]["status_code"] == "ERROR"
+    assert crashed["attributes"]["recruiter.job.outcome"] == "failed"
+    assert crashed["attributes"]["error.type"] == "crashed-too-many-times"
+    assert crashed["start_time"] <= crashed["end_time"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -12,11 +13,13 @@ from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 from opentelemetry.trace import SpanKind, StatusCode
 
 from recruiter import Job, Recruiter, RetryLater, RetryManyTimes, current_job
 from recruiter.contrib.opentelemetry import OpenTelemetry
-from recruiter.instruments import AttemptStart, Follower, Instrument
+from recruiter.instruments import AttemptStart, Follower, Instrument, SendStart
+from recruiter.store.connection import Target
 from recruiter.web.server import served
 
 
@@ -177,11 +180,124 @@ class TestFromARequestToItsJobs:
         assert traced.one("process later").status.status_code is StatusCode.UNSET
 
 
+def links_of(span: ReadableSpan) -> list[int]:
+    return [int(link.context.span_id) for link in span.links]
+
+
+class TestLinks:
+    def test_an_attempt_links_to_the_span_that_made_its_job(self, recruiter: Recruiter, traced: Traced) -> None:
+        @recruiter.task
+        def add(a: int) -> int:
+            return a
+
+        add.enqueue_many([(1,), (2,)])
+        recruiter.run_all(add)
+        sent = traced.one("send add")
+        assert [links_of(span) for span in traced.named("process add")] == [[id_of(sent)]] * 2
+
+    def test_a_recovered_job_links_to_the_attempt_that_it_repeats(self, recruiter: Recruiter, traced: Traced) -> None:
+        @recruiter.task
+        def charge(order: int) -> None:
+            raise ConnectionError(f"order {order}")
+
+        failed = charge.enqueue(7)
+        recruiter.run_all(charge)
+        recruiter.recover(failed.id)
+        recruiter.run_all(charge)
+        first, second = traced.named("process charge")
+        again = traced.named("send charge")[1]
+        assert links_of(second) == [id_of(again), id_of(first)]
+
+    def test_a_step_links_to_the_attempts_that_it_waited_for(self, recruiter: Recruiter, traced: Traced) -> None:
+        @recruiter.task(group="files")
+        def load(name: str) -> str:
+            return name
+
+        @recruiter.task(group="files")
+        def join() -> None: ...
+
+        flow = recruiter.flow("album")
+        parts = [flow.add(load, "a"), flow.add(load, "b")]
+        flow.add(join.job(), after=parts)
+        with trace.get_tracer("test", tracer_provider=traced.provider).start_as_current_span("here") as here:
+            flow.start()
+        recruiter.flush_jobs_synchronously()
+
+        sent, joined = traced.one("send album"), traced.one("process join")
+        loaded = {id_of(span) for span in traced.named("process load")}
+        assert parent_of(sent) == here.get_span_context().span_id
+        assert parent_of(joined) == id_of(sent)
+        assert (links_of(joined)[0], {*links_of(joined)[1:]}) == (id_of(sent), loaded)
+        facts = dict(sent.attributes or {})
+        assert (facts["recruiter.flow.name"], facts["messaging.batch.message_count"]) == ("album", 3)
+        assert facts["messaging.destination.name"] == "files"
+        assert "recruiter.job.task" not in facts
+
+    def test_steps_added_while_a_flow_runs_are_sent_in_a_span(self, recruiter: Recruiter, traced: Traced) -> None:
+        @recruiter.task
+        def more() -> None:
+            current_job.flow.add(last)
+
+        @recruiter.task
+        def last() -> None: ...
+
+        flow = recruiter.flow("album")
+        flow.add(more)
+        flow.start()
+        recruiter.flush_jobs_synchronously()
+        assert parent_of(traced.named("send album")[1]) == id_of(traced.one("process more"))
+        assert parent_of(traced.one("process last")) == id_of(traced.named("send album")[1])
+
+
+class TestSampling:
+    def test_samplers_know_the_destination_and_the_server(self, recruiter: Recruiter) -> None:
+        seen: list[dict[str, Any]] = []
+
+        class Noting(Sampler):
+            def should_sample(self, *args: Any, **kwargs: Any) -> SamplingResult:
+                seen.append(dict(kwargs.get("attributes") or args[4]))
+                return SamplingResult(Decision.DROP)
+
+            def get_description(self) -> str:
+                return "noting"
+
+        recruiter.instrument(OpenTelemetry(TracerProvider(sampler=Noting())))
+
+        @recruiter.task(group="mail")
+        def send() -> None: ...
+
+        send.enqueue()
+        send.job().in_group("slow").enqueue()
+        send.enqueue_many([(), ()], group="many")
+        recruiter.create("send")
+        recruiter.run_all(send)
+        groups = [attributes["messaging.destination.name"] for attributes in seen]
+        assert groups[:4] == ["mail", "slow", "many", "mail"]
+        assert sorted(groups[4:]) == ["mail", "mail", "many", "many", "slow"]
+        host, port = recruiter.target.address
+        assert host == "127.0.0.1"
+        assert {(each["server.address"], each["server.port"]) for each in seen} == {(host, port)}
+
+
+@pytest.mark.parametrize(
+    ("uri", "address"),
+    [
+        ("mongodb://db.example:27018/shop", ("db.example", 27018)),
+        ("mongodb://ada:se%40cret@a:1,b:2/shop?replicaSet=x", ("a", 1)),
+        ("mongodb+srv://ada:secret@cluster.example/shop", ("cluster.example", None)),
+        ("mongodb://[::1]:27017/shop", ("::1", 27017)),
+        ("mongodb://[::1]/shop", ("::1", None)),
+    ],
+)
+def test_the_address_of_the_server_has_no_credentials(uri: str, address: tuple[str, int | None]) -> None:
+    assert Target.parse(uri).address == address
+
+
 class TestInstruments:
     def test_one_that_raises_harms_no_job_and_is_told(self, recruiter: Recruiter) -> None:
         class Broken(Instrument):
-            def producing(self, task: str, count: int) -> Follower:  # type: ignore[override]
-                raise RuntimeError(f"producing {task} {count}")
+            def producing(self, start: SendStart) -> Follower:  # type: ignore[override]
+                raise RuntimeError(f"producing {start.name} {start.count}")
 
             def stamp(self, job: Job, carrier: dict[str, str]) -> None:
                 raise RuntimeError(f"stamp {job.task} {carrier}")

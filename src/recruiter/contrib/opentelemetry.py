@@ -11,8 +11,10 @@ in the process that makes jobs and, because workers load the application too, in
         └── process charge   attempt 2    CONSUMER
             └── send receipt              PRODUCER    a job that this one makes
 
-The job carries the context of its producer in `trace_context`, written by the global propagator (`traceparent`, and
-`baggage` if there is any). Attributes are named by the semantic conventions for messaging.
+The span of an attempt links to the span that made the job, to the attempt that the job repeats (`recover`), and to the
+attempts of the steps that it waited for. The job carries the context of its producer in `trace_context`, written by the
+global propagator (`traceparent`, and `baggage` if there is any). Attributes are named by the semantic conventions for
+messaging.
 """
 
 from __future__ import annotations
@@ -20,24 +22,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from datetime import datetime
 from typing import Any
 
 from recruiter.first_use import missing_extra
 
 try:
     from opentelemetry import context, propagate, trace
-    from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, TracerProvider
+    from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, Tracer, TracerProvider
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ModuleNotFoundError as error:
     raise missing_extra("otel", error) from None
 
 import recruiter
 from recruiter.domain.job import Job
 from recruiter.domain.retry.decision import exception_names
-from recruiter.instruments import AttemptEnd, AttemptStart, Follower, Instrument
+from recruiter.domain.state import State
+from recruiter.errors import RecruiterError
+from recruiter.instruments import AttemptEnd, AttemptStart, Follower, Instrument, ProcessDeath, SendStart
+from recruiter.store.connection import answered_within
 
 __all__ = ["OpenTelemetry"]
 
-_FLUSHED_WITHIN = 2_000
+_FLUSHED_WITHIN_MILLISECONDS = 2_000
+_ASKED_WITHIN_SECONDS = 2.0
+MAX_LINKED_STEPS = 20
+"""A step that waits for more steps links to the first of them."""
+_PARENT = TraceContextTextMapPropagator()
 _producer: ContextVar[Span | None] = ContextVar("recruiter_producer_span", default=None)
 
 
@@ -52,16 +63,18 @@ class OpenTelemetry(Instrument):
     def _tracer(self) -> Tracer:
         return trace.get_tracer("recruiter", recruiter.__version__, self._provider)
 
-    def producing(self, task: str, count: int) -> AbstractContextManager[Any]:
-        return self._producing(task, count)
+    def producing(self, start: SendStart) -> AbstractContextManager[Any]:
+        return self._producing(start)
 
     @contextmanager
-    def _producing(self, task: str, count: int) -> Iterator[None]:
-        attributes: dict[str, str | int] = {**_attributes("send", task)}
-        if count != 1:
-            attributes["messaging.batch.message_count"] = count
-        with self._tracer.start_as_current_span(f"send {task}", kind=SpanKind.PRODUCER, attributes=attributes) as span:
-            token = _producer.set(span if count == 1 else None)
+    def _producing(self, start: SendStart) -> Iterator[None]:
+        attributes = _attributes("send", start.recruiter, start.group)
+        attributes["recruiter.flow.name" if start.is_flow else "recruiter.job.task"] = start.name
+        if start.is_flow or start.count != 1:
+            attributes["messaging.batch.message_count"] = start.count
+        name = f"send {start.name}"
+        with self._tracer.start_as_current_span(name, kind=SpanKind.PRODUCER, attributes=attributes) as span:
+            token = _producer.set(span if start.count == 1 and not start.is_flow else None)
             try:
                 yield
             finally:
@@ -71,7 +84,6 @@ class OpenTelemetry(Instrument):
         span = _producer.get()
         if span is not None:
             span.set_attribute("messaging.message.id", str(job.id))
-            span.set_attribute("messaging.destination.name", job.group)
         propagate.inject(carrier)
 
     def attempt(self, start: AttemptStart) -> AbstractContextManager[Follower]:
@@ -79,17 +91,7 @@ class OpenTelemetry(Instrument):
 
     @contextmanager
     def _attempt(self, start: AttemptStart) -> Iterator[Follower]:
-        job = start.job
-        attributes: dict[str, str | int] = {
-            **_attributes("process", job.task),
-            "messaging.message.id": str(job.id),
-            "messaging.destination.name": job.group,
-            "recruiter.job.attempt": start.number,
-            "recruiter.worker": start.worker,
-        }
-        made_in = propagate.extract(dict(job.trace_context or {}))
-        name = f"process {job.task}"
-        span = self._tracer.start_span(name, made_in, SpanKind.CONSUMER, attributes)
+        span, made_in = self._span(start.job, start.number, start.worker, start.recruiter)
         token = context.attach(trace.set_span_in_context(span, made_in))
         try:
             yield _SpanFollower(span)
@@ -97,18 +99,52 @@ class OpenTelemetry(Instrument):
             context.detach(token)
             span.end()
 
+    def process_died(self, death: ProcessDeath) -> None:
+        """The span of the last attempt, which died with its process."""
+        job, last = death.job, death.job.last_execution
+        begun_at = job.archived_at if last is None or last.started_at is None else last.started_at
+        span, _ = self._span(job, job.attempts, job.worker or "", death.recruiter, begun_at)
+        span.set_attribute("recruiter.job.outcome", job.state.value)
+        if job.state is not State.CANCELLED:
+            name = job.error or job.why
+            span.set_attribute("error.type", name)
+            span.set_status(Status(StatusCode.ERROR, job.message or name))
+        span.end(_nanoseconds(job.archived_at))
+
+    def _span(
+        self, job: Job, number: int, worker: str, recruiter: Any, begun_at: datetime | None = None
+    ) -> tuple[Span, context.Context]:
+        """The span of an attempt, and the context in which its job was made."""
+        attributes = {
+            **_attributes("process", recruiter, job.group),
+            "recruiter.job.task": job.task,
+            "messaging.message.id": str(job.id),
+            "recruiter.job.attempt": number,
+            "recruiter.worker": worker,
+        }
+        made_in = propagate.extract(dict(job.trace_context or {}))
+        links = [Link(found) for found in _linked(job, recruiter, made_in)]
+        start_time = None if begun_at is None else _nanoseconds(begun_at)
+        name = f"process {job.task}"
+        span = self._tracer.start_span(name, made_in, SpanKind.CONSUMER, attributes, links, start_time)
+        return span, made_in
+
     def flush(self) -> None:
         provider = self._provider or trace.get_tracer_provider()
         flush = getattr(provider, "force_flush", None)  # the SDK's has it; the API's does not
         if flush is not None:
-            flush(_FLUSHED_WITHIN)
+            flush(_FLUSHED_WITHIN_MILLISECONDS)
 
 
 class _SpanFollower(Follower):
     def __init__(self, span: Span) -> None:
         self._span = span
         found = span.get_span_context()
-        self.trace_id = trace.format_trace_id(found.trace_id) if found.is_valid else None
+        if found.is_valid:
+            self.trace_id = trace.format_trace_id(found.trace_id)
+            carrier: dict[str, str] = {}
+            _PARENT.inject(carrier, trace.set_span_in_context(span))
+            self.span = carrier.get("traceparent")
 
     def ended(self, end: AttemptEnd) -> None:
         span, error = self._span, end.error
@@ -122,10 +158,46 @@ class _SpanFollower(Follower):
             span.set_status(Status(StatusCode.ERROR, name))
 
 
-def _attributes(operation: str, task: str) -> dict[str, str]:
-    return {
+def _attributes(operation: str, recruiter: Any, group: str | None) -> dict[str, str | int]:
+    """The attributes that samplers see, because they are there when the span begins."""
+    attributes: dict[str, str | int] = {
         "messaging.system": "recruiter",
         "messaging.operation.name": operation,
         "messaging.operation.type": operation,
-        "recruiter.job.task": task,
     }
+    if group is not None:
+        attributes["messaging.destination.name"] = group
+    if recruiter is not None:
+        host, port = recruiter.target.address
+        attributes["server.address"] = host
+        if port is not None:
+            attributes["server.port"] = port
+    return attributes
+
+
+def _linked(job: Job, recruiter: Any, made_in: context.Context) -> Iterator[SpanContext]:
+    """The span in which the job was made; the last attempts of the job that it repeats, and of the steps that it waited
+    for."""
+    creation = trace.get_current_span(made_in).get_span_context()
+    if creation.is_valid:
+        yield creation
+    before = [] if job.recovered_from is None else [job.recovered_from]
+    if job.flow is not None:
+        before += job.flow.after[:MAX_LINKED_STEPS]
+    if not before or recruiter is None:
+        return
+    try:
+        with answered_within(_ASKED_WITHIN_SECONDS):
+            found = recruiter.store.archived.get_many(before)
+    except RecruiterError:
+        return  # a trace without these links is better than none
+    for id in before:
+        last = found[id].last_execution if id in found else None
+        if last is not None and last.span is not None:
+            ended = trace.get_current_span(_PARENT.extract({"traceparent": last.span})).get_span_context()
+            if ended.is_valid:
+                yield ended
+
+
+def _nanoseconds(moment: datetime) -> int:
+    return int(moment.timestamp() * 1_000_000) * 1_000

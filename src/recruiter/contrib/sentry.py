@@ -33,7 +33,7 @@ except ModuleNotFoundError as error:
 from recruiter.domain.job import Job
 from recruiter.domain.state import State
 from recruiter.errors import RecruiterError
-from recruiter.instruments import AttemptEnd, AttemptStart, Follower, Instrument, ProcessDeath
+from recruiter.instruments import AttemptEnd, AttemptStart, Follower, Instrument, ProcessDeath, SendStart
 from recruiter.store.codec import encode
 from recruiter.store.connection import answered_within
 
@@ -62,9 +62,8 @@ class Sentry(Instrument):
         self._monitors = monitors
         self._configured: dict[str, MonitorConfig | None] = {}
 
-    def producing(self, task: str, count: int) -> AbstractContextManager[Any]:
-        del count
-        return sentry_sdk.start_span(op="queue.publish", name=task, origin=_ORIGIN)
+    def producing(self, start: SendStart) -> AbstractContextManager[Any]:
+        return sentry_sdk.start_span(op="queue.publish", name=start.name, origin=_ORIGIN)
 
     def stamp(self, job: Job, carrier: dict[str, str]) -> None:
         span = sentry_sdk.get_current_span()

@@ -150,6 +150,8 @@ class Execution(NamedTuple):
     trace: str | None = None
     notes: tuple[str, ...] = ()
     """What else went wrong without changing the outcome: finalizers that raised."""
+    span: str | None = None
+    """Its span, as a W3C `traceparent`, if an instrument traced it. Later jobs link to it."""
 
 
 class Cancellation(NamedTuple):

@@ -228,7 +228,7 @@ class Executor:
             return (yield from self._settled(attempt, calls[-1], None, result))
         ended_at = self._clock.now()
         notes = yield from self._succeeded(attempt, calls[-1], result, ended_at)
-        execution = Execution(attempt.started_at, ended_at, self.worker, notes=notes)
+        execution = Execution(attempt.started_at, ended_at, self.worker, notes=notes, span=attempt.span)
         return outcomes.succeeded(_with_progress(attempt), execution, ended_at, stored)
 
     def _called(
@@ -348,7 +348,7 @@ class Executor:
         """The outcome, if the job succeeds now."""
         now = self._clock.now()
         said = {} if attempt.said is None else progress_fields(attempt.said.so_far())
-        execution = Execution(attempt.started_at, now, self.worker)
+        execution = Execution(attempt.started_at, now, self.worker, span=attempt.span)
         document = {**attempt.document, **said, **_new_checkpoints(attempt)}
         return outcomes.succeeded(document, execution, now, attempt.stored_result)
 
@@ -375,6 +375,7 @@ class Executor:
             message=said_by(error),
             trace=said_by(error, _trace, LONGEST_TRACE),
             notes=notes,
+            span=attempt.span,
         )
         outcome = outcomes.failed(_with_progress(attempt), execution, now, decision)
         self._tell(attempt, call, "job.ended", done=False, seconds=(now - attempt.started_at).total_seconds())
@@ -392,7 +393,9 @@ class Executor:
         _follow_end(attempt, AttemptEnd("cancelled", cancelled))
         self._tell(attempt, call, "job.cancelled", by=cancelled.by, reason=cancelled.reason)
         flag = {"at": cancelled.at or now, "by": cancelled.by, "reason": cancelled.reason}
-        execution = Execution(attempt.started_at, now, self.worker, message=str(cancelled), notes=notes)
+        execution = Execution(
+            attempt.started_at, now, self.worker, message=str(cancelled), notes=notes, span=attempt.span
+        )
         return outcomes.cancelled({**_with_progress(attempt), "cancel": flag}, now, execution)
 
     def _later(self, attempt: Attempt, call: Call | None, later: RetryLater | JobPauses) -> Awaiting:

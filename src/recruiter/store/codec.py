@@ -328,7 +328,7 @@ def progress_fields(progress: Progress) -> Document:
 
 
 def execution_document(execution: Execution) -> Document:
-    started_at, ended_at, worker, crashed, exception, message, trace, notes = execution
+    started_at, ended_at, worker, crashed, exception, message, trace, notes, span = execution
     document: Document = {"started_at": started_at, "ended_at": ended_at, "worker": worker}
     if crashed:
         document["crashed"] = True
@@ -338,6 +338,8 @@ def execution_document(execution: Execution) -> Document:
         document["message"] = message
     if notes:
         document["notes"] = list(notes)
+    if span is not None:
+        document["span"] = span
     return document
 
 

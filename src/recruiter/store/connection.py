@@ -101,6 +101,15 @@ class Target:
         return Target.parse(uri, self.prefix)
 
     @property
+    def address(self) -> tuple[str, int | None]:
+        """The first host of the address, and its port if it is given."""
+        host = self.uri.partition("://")[2].partition("?")[0].partition("/")[0].rpartition("@")[2].partition(",")[0]
+        name, colon, port = host.rpartition(":")
+        if not colon or not port.isdigit():  # also `[::1]`
+            return host.strip("[]"), None
+        return name.strip("[]"), int(port)
+
+    @property
     def described(self) -> str:
         """With the prefix, where it is not the usual one."""
         return str(self) if self.prefix == DEFAULT_PREFIX else f"{self} with the prefix {self.prefix!r}"

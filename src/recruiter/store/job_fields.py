@@ -154,6 +154,7 @@ def executions_of(document: Mapping[str, Any]) -> tuple[Execution, ...]:
             message=text_or_none(entry.get("message")),
             trace=text_or_none(entry.get("trace")),
             notes=tuple(note for note in _list(entry.get("notes")) if is_text(note)),
+            span=text_or_none(entry.get("span")),
         )
         for entry in entries_of(document)
     )

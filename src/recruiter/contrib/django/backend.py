@@ -33,6 +33,7 @@ from recruiter.domain.names import check_name
 from recruiter.domain.retry.decision import RetryPolicy
 from recruiter.domain.state import State
 from recruiter.errors import InvalidArguments, JobNotFound, RecruiterError
+from recruiter.instruments import SendStart
 from recruiter.producer import WEB_PATIENCE_SECONDS
 from recruiter.task import Task as RegisteredTask
 
@@ -224,7 +225,9 @@ class RecruiterBackend(BaseTaskBackend):  # type: ignore[misc]
         return builder.build()
 
     def _send(self, job: Job, result: Any) -> None:
-        self.recruiter.send(job)
+        recruiter = self.recruiter
+        with recruiter.instruments.producing(lambda: SendStart(job.task, 1, recruiter, job.group)):
+            recruiter.send(recruiter.instruments.stamped(job))
         object.__setattr__(result, "enqueued_at", _as_stored(job.created_at))
         task_enqueued.send(type(self), task_result=result)
 

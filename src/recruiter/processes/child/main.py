@@ -13,8 +13,9 @@ import gc
 import os
 import signal
 import threading
+import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
@@ -37,6 +38,7 @@ from recruiter.store.connection import Target
 
 _FOR_THE_SUPERVISOR = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 _before_fork = threading.local()
+_BETWEEN_FLUSHES_SECONDS = 0.2
 
 
 def child_main(
@@ -74,12 +76,30 @@ def child_main(
     for owner in application.owners:
         owner.events.on_listener_failure(link.note_listener_error)
     control = CancelListener(control_pipe.fileno(), claims, clock, by_signal=concurrency == 1)
+    if any(owner.instruments for owner in application.owners):
+        link.on_answer = _flushing(executor)
     link.send(pipe.HELLO, 0, encode(_introduction(application)))
     if concurrency == 1:
         _work(link, claims, executor, control, clock)
     else:
         ConcurrentChild(link, claims, executor, control, clock, concurrency).work()
     executor.flush()
+
+
+def _flushing(executor: Executor) -> Callable[[], None]:
+    """Returns a function to call after each answer. A thread sends the data of the instruments soon after it, so that
+    the data of jobs that have ended is not lost when a later job ends this process."""
+    has_data = threading.Event()
+
+    def flush() -> None:
+        while True:
+            has_data.wait()
+            has_data.clear()
+            executor.flush()
+            time.sleep(_BETWEEN_FLUSHES_SECONDS)
+
+    threading.Thread(target=flush, name="flush", daemon=True).start()
+    return has_data.set
 
 
 def _introduction(application: Application) -> Document:

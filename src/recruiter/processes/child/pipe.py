@@ -15,7 +15,7 @@ import os
 import struct
 import threading
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -208,6 +208,8 @@ class SupervisorLink:
         self._writing = threading.Lock()
         self._reports = RareReports(_LISTENER_ERRORS_EVERY_SECONDS)
         self._listener_errors: deque[Document] = deque()
+        self.on_answer: Callable[[], None] = lambda: None
+        """Called after each answer."""
 
     def receive(self) -> list[tuple[int, bytes]] | None:
         """The next numbers and payloads of jobs; None when the supervisor has closed the pipe."""
@@ -229,6 +231,7 @@ class SupervisorLink:
             while self._listener_errors:
                 data = frame(LISTENER_ERROR, 0, encode(self._listener_errors.popleft())) + data
             write_all(self._out, data)
+        self.on_answer()
 
     def note_listener_error(self, event: Event) -> None:
         """A listener has failed, and the log of the worker reports it. The report is sent with the next answer, because
