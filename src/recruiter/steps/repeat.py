@@ -125,7 +125,7 @@ def repeat(store: Store, policies: SchedulePolicyRegistry, term: int, holder: st
     dues: dict[str, tuple[Scheduler, Due]] = {}
     broken: list[tuple[str, str]] = []
     for document in found.unreadable:
-        store.schedulers.set_unreadable_aside(document, now + _RETRY_BROKEN_AFTER)
+        store.schedulers.set_aside(document, document.reason, now + _RETRY_BROKEN_AFTER)
     for scheduler in found:
         if occurrences >= MAX_OCCURRENCES_PER_TRANSACTION or store.clock.monotonic() > until:
             break

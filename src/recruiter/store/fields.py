@@ -1,6 +1,7 @@
-"""Functions that take a field out of a document and check it. The parsers of all collections are written with them.
+"""Functions that read a field of a document and check it. The parsers of all collections are written with them.
 
-Each function raises `UnreadableDocument` and names the field, what is there, and what it must be.
+Each function raises `UnreadableDocument` with the name of the field, its value, and the allowed values. A field without
+a default must exist.
 """
 
 from __future__ import annotations
@@ -22,20 +23,32 @@ from recruiter.errors import InvalidJob, UnreadableDocument
 T = TypeVar("T")
 
 MOST: Final = 2**53
-"""The largest counter or term that is believed: nobody counts so far, and adding one to it still works."""
+"""The largest accepted counter or term. Adding one to it still works."""
 BELIEVED_TERM: Final = 2**52
-"""The highest term that a leader believes where it stands beside the lease, and goes above. No fleet gets there."""
+"""The highest term outside of the lease that a leader accepts and exceeds. No fleet reaches it."""
 HIGHEST_TERM: Final = BELIEVED_TERM + 2**32
-"""The highest term that can be read anywhere: a leader that has gone above a believed one can still take new terms."""
+"""The highest term that can be read. A leader that has exceeded an accepted term can still take new terms."""
 LONGEST_TEXT: Final = 10_000
-_FOR_SEVERAL = "; for several jobs: recruiter.jobs.cancel(ids=[…]), and likewise list, recover and remove"
 LONGEST_ID: Final = 1_000
-"""Characters of a text that is the id of a job: the ids of thousands of jobs stand in one roster document."""
+"""Characters of a job id that is a string: the ids of thousands of jobs are in one roster document."""
+_FOR_SEVERAL = "; for several jobs: recruiter.jobs.cancel(ids=[…]), or list, recover and remove with ids"
 
 _REQUIRED: Any = object()
 FIRST_MOMENT = datetime(1, 1, 3, tzinfo=UTC)
 LAST_MOMENT = datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=UTC)
-"""Dates that Python can count with; MongoDB has others."""
+"""Dates that Python can calculate with; MongoDB has others."""
+
+
+def validator(required: str = "", **types: str | Mapping[str, Any]) -> dict[str, Any]:
+    """The validator of a collection: its required fields, and the BSON types or the schema of fields."""
+    schemas = {name: dict(of) if isinstance(of, Mapping) else {"bsonType": _names(of)} for name, of in types.items()}
+    needed = {"required": required.split()} if required else {}
+    return {"$jsonSchema": {**needed, "properties": schemas}}
+
+
+def _names(types: str) -> str | list[str]:
+    names = types.split()
+    return names if len(names) > 1 else types
 
 
 def is_job_id(value: object) -> TypeGuard[JobId]:
@@ -48,7 +61,7 @@ def is_job_id(value: object) -> TypeGuard[JobId]:
 
 
 def check_id(id: object) -> JobId:
-    """The id itself. Raises InvalidJob for what can be none."""
+    """Returns the id. Raises InvalidJob."""
     if not is_job_id(id) or (isinstance(id, str) and not is_unicode(id)):
         raise InvalidJob(
             "a job id is an ObjectId, a text of up to 1,000 characters, an integer of 64 bits or a UUID, "
@@ -69,7 +82,6 @@ def text(document: Mapping[str, Any], name: str, default: Any = _REQUIRED, longe
 
 
 def whole(document: Mapping[str, Any], name: str, default: Any = _REQUIRED, *, least: int = 0, most: int = MOST) -> Any:
-    """A whole number. Without a default it must be there."""
     value = _value(document, name, default)
     if value is default:
         return default
@@ -99,7 +111,7 @@ def moment(document: Mapping[str, Any], name: str, default: Any = _REQUIRED) -> 
 
 
 def as_moment(name: str, value: Any) -> datetime:
-    """A date that Python can count with, in every time zone."""
+    """A date that Python can calculate with, in every time zone."""
     if not isinstance(value, datetime):
         raise _unfit(name, "a date between the years 1 and 9999", value)
     if not FIRST_MOMENT <= value <= LAST_MOMENT:
@@ -122,20 +134,20 @@ def mapping(document: Mapping[str, Any], name: str, default: Any = _REQUIRED) ->
 
 
 def texts(document: Mapping[str, Any], name: str, default: Any = _REQUIRED) -> Any:
-    """An array of texts."""
+    """An array of strings."""
     return array(document, name, lambda place, value: text({place: value}, place), default)
 
 
 def array(
     document: Mapping[str, Any], name: str, check: Callable[[str, Any], T], default: Any = _REQUIRED
 ) -> list[T] | Any:
-    """An array whose elements `check` accepts; it is told where each stands."""
+    """An array. `check` gets the place and the value of each element."""
     value = _value(document, name, default)
     if value is default:
         return default
     if not isinstance(value, list):
         raise _unfit(name, "an array", value)
-    return [check(f"{name}.{place}", each) for place, each in enumerate(value)]
+    return [check(f"{name}.{place}", element) for place, element in enumerate(value)]
 
 
 def job_id(name: str, value: Any) -> JobId:
@@ -145,21 +157,16 @@ def job_id(name: str, value: Any) -> JobId:
 
 
 def is_text(value: Any) -> TypeGuard[str]:
-    """Whether it is text, and nothing that only looks like it: `Code` is a `str` for Python."""
+    """`Code` is a `str` for Python, and no text."""
     return isinstance(value, str) and not isinstance(value, Code)
 
 
 def text_or_none(value: Any) -> str | None:
-    """For people only: what is no text is left out."""
     return value if is_text(value) else None
 
 
 def moment_or_none(value: Any) -> datetime | None:
-    """For people only: what is no date is left out."""
-    try:
-        return None if value is None else as_moment("", value)
-    except UnreadableDocument:
-        return None
+    return value if isinstance(value, datetime) and FIRST_MOMENT <= value <= LAST_MOMENT else None
 
 
 def _value(document: Mapping[str, Any], name: str, default: Any) -> Any:

@@ -1,15 +1,14 @@
-"""Turns documents into values: each document becomes a value, or an `Unreadable` with the reason.
+"""Turns documents into values. A document that cannot be parsed becomes an `Unreadable` with the reason.
 
-Each collection has one parser, a function from a decoded document to a value. It takes fields only with the functions
-of fields.py, which name the field in what they raise. `parsed` runs the parser on each document by itself: what is
-wrong with one, also that the driver cannot decode it, never keeps the others from being read. The caller gets both and
-decides: set aside, retire, show.
+Each collection has one parser, a function from a decoded document to a value. It reads fields with the functions of
+fields.py, which name the field in their errors. Each document is decoded and parsed separately, so an invalid document
+never hides the others. The caller gets both kinds and decides: set aside, retire, show.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import bson
 from bson import CodecOptions
@@ -19,11 +18,31 @@ from pymongo.collection import Collection
 from recruiter.domain.text import cut, shown
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import RecruiterError, UnreadableDocument
-from recruiter.store.codec import OPTIONS, Document, decode_leniently, this_document
+from recruiter.store.codec import OPTIONS, RAW, Document, decode_leniently, this_document
 
 T = TypeVar("T")
 
-_LONGEST_REASON = 300
+_MAX_REASON_CHARACTERS = 300
+
+
+class ParsedCollection:
+    """A collection of ours. Its documents are read as bytes and parsed one by one."""
+
+    name: ClassVar[str]
+    """Without the prefix of the database."""
+
+    def __init__(self, collection: Collection[Document]) -> None:
+        self.collection = collection
+        self._raw: Collection[Any] = collection.with_options(codec_options=RAW)
+
+    def _parsed(self, parse: Callable[[Document], T], *query: Any, **options: Any) -> Parsed[T]:
+        """The documents that `find` returns for this query."""
+        return parsed(self.name, self._raw.find(*query, **options), parse)
+
+    def _parsed_one(self, parse: Callable[[Document], T], *query: Any, **options: Any) -> T | Unreadable | None:
+        """The document that `find_one` returns for this query."""
+        found = self._raw.find_one(*query, **options)
+        return None if found is None else parse_one(self.name, bytes(found.raw), parse)
 
 
 def parsed(
@@ -32,7 +51,6 @@ def parsed(
     parse: Callable[[Document], T],
     options: CodecOptions[Document] = OPTIONS,
 ) -> Parsed[T]:
-    """Each document by itself."""
     values: list[T] = []
     unreadable: list[Unreadable] = []
     for document in found:
@@ -49,18 +67,18 @@ def parse_one(
 ) -> T | Unreadable:
     try:
         return parse(bson.decode(raw, options))
-    except Exception as error:  # whatever is wrong with it: this is the place where that is found out
+    except Exception as error:  # any error is an error of this document
         return unreadable(collection, raw, error)
 
 
 def unreadable(collection: str, raw: bytes, error: Exception | str) -> Unreadable:
     reason = str(error) if isinstance(error, str | RecruiterError) else f"{type(error).__name__}: {error}"
-    reason = " ".join(cut(reason, _LONGEST_REASON).split())
+    reason = " ".join(cut(reason, _MAX_REASON_CHARACTERS).split())
     return Unreadable(collection, shown(decode_leniently(raw).get("_id")), reason, raw)
 
 
-def delete_these(collection: Collection[Document], found: Iterable[RawBSONDocument]) -> int:
-    """Deletes documents by their `_id`s, whatever these are; returns how many there were."""
+def delete_documents(collection: Collection[Document], found: Iterable[RawBSONDocument]) -> int:
+    """Deletes documents by their `_id`s, of any type; returns the number of deleted documents."""
     ids: list[Any] = []
     deleted = 0
     for document in found:
@@ -73,7 +91,7 @@ def delete_these(collection: Collection[Document], found: Iterable[RawBSONDocume
 
 
 def readable(value: T | Unreadable) -> T:
-    """The value. Raises UnreadableDocument."""
+    """Raises UnreadableDocument."""
     if isinstance(value, Unreadable):
         raise UnreadableDocument(str(value))
     return value

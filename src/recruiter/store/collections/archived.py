@@ -1,4 +1,4 @@
-"""`archived`: the jobs that have ended, and everything that happened to them."""
+"""`archived`: the jobs that have ended, with their history."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from typing import Any
 
 from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING, DESCENDING, IndexModel
-from pymongo.collection import Collection
 
 from recruiter.domain.job import ArchivedJob, JobId
 from recruiter.domain.state import State, Why
 from recruiter.domain.unreadable import Parsed, Unreadable
-from recruiter.store.codec import LENIENT, RAW, Document, archived_from, decode_leniently, id_of
+from recruiter.store.codec import LENIENT, Document, archived_from, decode_leniently, id_of
 from recruiter.store.errors import store_call
-from recruiter.store.fields import text
-from recruiter.store.reading import delete_these, parse_one, parsed, readable
+from recruiter.store.fields import text, validator
+from recruiter.store.reading import ParsedCollection, delete_documents, parse_one, parsed, readable
 
 NAME = "archived"
 
@@ -34,15 +33,15 @@ _SET_ASIDE = {
 }
 _END = (("archived_at", ASCENDING), ("_id", ASCENDING))
 _TEXT: Document = {"$gt": ""}
-_LONGEST = 1e10
-"""Seconds, three hundred years: no job is older."""
+_MAX_KEPT_SECONDS = 1e10
+"""Three hundred years."""
 _NO_DATE: tuple[Any, ...] = (None, {"$type": [-1, *range(1, 9), *range(11, 20), 127]})
-"""Missing or null, and every BSON type but a date: two ranges of an index. A `$not` would walk through all of it."""
-_LOOKED_AT = 10_000
+"""Missing or null, and every BSON type except a date: two ranges of an index. A `$not` would scan all of it."""
+_MAX_CHECKED = 10_000
 
 
 def _by_end(field: str, name: str, there: Document) -> IndexModel:
-    """Jobs that have this field, in the order in which they ended; the others pay nothing."""
+    """Jobs that have this field, in the order in which they ended. Other jobs are not in the index."""
     return IndexModel([(field, ASCENDING), *_END], name=name, partialFilterExpression={field: there})
 
 
@@ -56,105 +55,92 @@ INDEXES = [
     _by_end("last_execution.class", BY_ERROR, _TEXT),
     _by_end("attempts", BY_ATTEMPTS, {"$gt": 1}),
     IndexModel([("archived_at", ASCENDING)], name=FAILED, partialFilterExpression={"done": False}),
-    # Those that say how long to keep them if they do not succeed: a few lengths of time, each in order of age.
+    # Jobs with their own `keep_failed`: a few different times, each in order of age.
     IndexModel(
         [("keep_failed", ASCENDING), *_END],
         name=KEPT,
         partialFilterExpression={"done": False, "keep_failed": {"$gt": 0}},
     ),
-    # Steps of flows; and those that never ran because a step failed, by what they waited for.
+    # Steps of flows. The states of steps are read from this index alone.
     IndexModel(
-        # States are read from it alone; and those of a flow that have succeeded, or failed, stand side by side.
         [("flow.id", ASCENDING), ("done", ASCENDING), ("flow.step", ASCENDING)],
         name=BY_FLOW,
         partialFilterExpression={"flow.id": {"$exists": True}},
     ),
+    # Steps that never ran because a step failed, by their dependencies.
     IndexModel(
         [("flow.id", ASCENDING), ("flow.after", ASCENDING)],
         name=BY_DEPENDENCY,
         partialFilterExpression={"why": Why.DEPENDENCY_FAILED.value},
     ),
-    # Few, and somebody has to look at each: they must be found among millions.
+    # Few jobs, which people must check: they must be found among millions.
     IndexModel([("archived_at", DESCENDING)], name=SET_ASIDE, partialFilterExpression=_SET_ASIDE),
     IndexModel([("unreported", ASCENDING)], name=UNREPORTED, partialFilterExpression={"unreported": {"$exists": True}}),
 ]
-
-VALIDATOR = {
-    "$jsonSchema": {
-        "required": ["done", "why", "archived_at"],
-        "properties": {
-            "done": {"bsonType": "bool"},
-            "why": {"bsonType": "string"},
-            "archived_at": {"bsonType": "date"},
-        },
-    }
-}
+VALIDATOR = validator("done why archived_at", done="bool", why="string", archived_at="date")
 
 
-class Archived:
-    def __init__(self, collection: Collection[Document]) -> None:
-        self.collection = collection
-        self._raw: Collection[Any] = collection.with_options(codec_options=RAW)
+class Archived(ParsedCollection):
+    name = NAME
 
     @store_call
     def get(self, id: JobId) -> ArchivedJob | None:
         """Raises UnreadableDocument."""
         document = self._raw.find_one({"_id": id})
-        return readable(_parsed(document)) if document is not None else None
+        return readable(_job(document)) if document is not None else None
 
     @store_call
     def about(self) -> int:
-        """How many documents there are, without counting any."""
+        """The approximate number of documents, from the metadata of the collection."""
         return self.collection.estimated_document_count()
 
     @store_call
     def document(self, id: JobId) -> Document | None:
-        """As it is stored, job or not; for people to look at."""
+        """The stored document, even if it cannot be read as a job."""
         found = self._raw.find_one({"_id": id})
         return None if found is None else decode_leniently(bytes(found.raw))
 
     @store_call
     def raw(self, ids: Iterable[JobId]) -> dict[JobId, bytes]:
-        """Those of these jobs that are here, as they are stored."""
+        """The stored documents of the ended jobs among these."""
         found = (bytes(document.raw) for document in self._raw.find({"_id": {"$in": list(ids)}}))
         return {id_of(raw): raw for raw in found}
 
     @store_call
     def get_many(self, ids: Iterable[JobId]) -> dict[JobId, ArchivedJob]:
         """Raises UnreadableDocument if one of them cannot be read."""
-        found = (readable(_parsed(document)) for document in self._raw.find({"_id": {"$in": list(ids)}}))
+        found = (readable(_job(document)) for document in self._raw.find({"_id": {"$in": list(ids)}}))
         return {job.id: job for job in found}
 
     @store_call
     def get_some(self, ids: Iterable[JobId], conditions: Sequence[Document]) -> Parsed[ArchivedJob]:
-        """Those of these jobs that fulfil the conditions."""
+        """The jobs among these that fulfil the conditions."""
         found = self._raw.find({"$and": [{"_id": {"$in": list(ids)}}, *conditions]})
         return parsed(NAME, found, archived_from, LENIENT)
 
     @store_call
     def unreadable(self, since: datetime, limit: int) -> list[Unreadable]:
-        """Of those that ended since then, the newest first; up to so many, of ten thousand that are looked at."""
+        """Unreadable jobs that ended since then, the newest first. Checks at most ten thousand jobs."""
         newest = self._raw.find({"archived_at": {"$gte": since}}, hint=BY_AGE).sort("archived_at", -1)
         undated = (self._raw.find({"archived_at": no_date}, hint=BY_AGE) for no_date in _NO_DATE)
-        cursors = (cursor.limit(_LOOKED_AT) for cursor in (*undated, newest))
-        found = (_parsed(document) for document in chain.from_iterable(cursors))
-        return list(islice((each for each in found if isinstance(each, Unreadable)), limit))
+        cursors = (cursor.limit(_MAX_CHECKED) for cursor in (*undated, newest))
+        found = (_job(document) for document in chain.from_iterable(cursors))
+        return list(islice((job for job in found if isinstance(job, Unreadable)), limit))
 
     @store_call
     def which_exist(self, ids: Iterable[JobId]) -> set[JobId]:
-        return {d["_id"] for d in self.collection.find({"_id": {"$in": list(ids)}}, {"_id": 1})}
+        return {document["_id"] for document in self.collection.find({"_id": {"$in": list(ids)}}, {"_id": 1})}
 
     @store_call
     def latest(self, urn: str, *, done: bool | None = None) -> ArchivedJob | None:
-        """The job of this urn that ended last; or that succeeded, or failed, last."""
+        """The last ended job of this urn; with `done`, the last one that succeeded or did not."""
         query: Document = {"urn": urn} if done is None else {"urn": urn, "done": done}
-        newest = self._raw.find(query, sort=[("archived_at", -1)], hint=BY_URN)
-        found = (_parsed(document) for document in newest)
+        found = map(_job, self._raw.find(query, sort=[("archived_at", -1)], hint=BY_URN))
         return next((job for job in found if not isinstance(job, Unreadable)), None)
 
     @store_call
     def count_by(self, field: str, since: datetime, until: datetime) -> list[tuple[str, State, int]]:
-        """How many jobs of each value of this field have ended in that time, and how; for reports only."""
+        """The number of jobs that ended in this period, by the value of this field and the state; for reports."""
         ended = {"archived_at": {"$gte": since, "$lt": until}, field: {"$exists": True}}
         kind = {"name": f"${field}", "done": "$done", "why": "$why"}
         rows = self._raw.aggregate(
@@ -164,8 +150,8 @@ class Archived:
 
     @store_call
     def set_aside(self, limit: int, since: datetime | None = None) -> Parsed[ArchivedJob]:
-        """What could not become a job, or has taken its process down too often, and was not recovered; newest first,
-        each with its reason."""
+        """Malformed documents and jobs that crashed too often, each with its reason; without recovered jobs. The newest
+        first."""
         query: Document = {**_SET_ASIDE, "recovered_as": None}
         if since is not None:
             query["archived_at"] = {"$gte": since}
@@ -182,38 +168,38 @@ class Archived:
 
     @store_call
     def remove(self, ids: Sequence[JobId], conditions: Sequence[Document] = ()) -> int:
-        """Removes those of these jobs that fulfil the conditions; returns how many. Steps of flows stay: others may
-        wait for them, and a flow is forgotten as a whole."""
+        """Removes the jobs among these that fulfil the conditions; returns their number. Steps stay: other steps may
+        wait for them, and a flow is removed as a whole."""
         query = {"$and": [{"_id": {"$in": list(ids)}}, NO_STEP, *conditions]}
         return self.collection.delete_many(query).deleted_count
 
     @store_call
     def remove_succeeded(self, than: datetime, batch: int, since: datetime | None = None) -> int:
-        """Removes up to a batch of the jobs that succeeded before then; returns how many. Those that did not succeed
-        may be kept for longer: `since` says from where on to look, past all of them."""
+        """Removes up to a batch of jobs that succeeded before `than`; returns their number. Jobs that ended before
+        `since` are skipped: failed jobs may be kept for longer, and need not be read again."""
         age = {"$lt": than} if since is None else {"$gte": since, "$lt": than}
-        return self._remove_some({"done": True, "archived_at": age, **NO_STEP}, BY_AGE, batch)
+        return self._remove({"done": True, "archived_at": age, **NO_STEP}, BY_AGE, batch)
 
     @store_call
     def remove_failed(self, than: datetime, batch: int) -> int:
-        """The same for jobs that did not succeed, and do not say how long they are kept."""
+        """The same for jobs that did not succeed and have no `keep_failed`."""
         query: Document = {"done": False, "keep_failed": None, "archived_at": {"$lt": than}, **NO_STEP}
-        return self._remove_some(query, FAILED, batch)
+        return self._remove(query, FAILED, batch)
 
     @store_call
     def remove_kept(self, now: datetime, batch: int) -> int:
-        """The same for jobs that did not succeed and say how long they are kept."""
+        """The same for jobs that did not succeed and have `keep_failed`."""
         removed = 0
-        for seconds in self._lengths():
-            old = now - timedelta(seconds=min(seconds, _LONGEST))
+        for seconds in self._keep_times():
+            old = now - timedelta(seconds=min(seconds, _MAX_KEPT_SECONDS))
             query: Document = {"done": False, "keep_failed": seconds, "archived_at": {"$lt": old}, **NO_STEP}
-            removed += self._remove_some(query, KEPT, batch - removed)
+            removed += self._remove(query, KEPT, batch - removed)
             if removed >= batch:
                 break
         return removed
 
-    def _lengths(self) -> Iterator[float]:
-        """For how long jobs are to be kept: few different lengths, however many jobs."""
+    def _keep_times(self) -> Iterator[float]:
+        """The different values of `keep_failed`, one index seek each."""
         last: float = 0
         while True:
             query = {"done": False, "keep_failed": {"$gt": last}}
@@ -223,13 +209,13 @@ class Archived:
             last = found["keep_failed"]
             yield last
 
-    def _remove_some(self, query: Document, index: str, batch: int) -> int:
+    def _remove(self, query: Document, index: str, batch: int) -> int:
         old = self._raw.find(query, {"_id": 1}, hint=index).sort("archived_at", 1).limit(batch)
-        return delete_these(self.collection, old)
+        return delete_documents(self.collection, old)
 
 
-def _parsed(document: RawBSONDocument) -> ArchivedJob | Unreadable:
-    """A foreign document that was set aside is kept as it was, also with text that is not UTF-8."""
+def _job(document: RawBSONDocument) -> ArchivedJob | Unreadable:
+    """The original of a malformed document may contain text that is not UTF-8."""
     return parse_one(NAME, bytes(document.raw), archived_from, LENIENT)
 
 

@@ -1,4 +1,4 @@
-"""`creations`: ids that exist once, ever. They stay when their jobs have long been cleaned out of the archive."""
+"""`creations`: ids of jobs that are created once, ever. They stay when their jobs are removed from the archive."""
 
 from __future__ import annotations
 
@@ -6,39 +6,36 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from pymongo.collection import Collection
-
 from recruiter.domain.arguments.values import TAG
 from recruiter.domain.names import DEFAULT_METHOD
 from recruiter.domain.unreadable import Unreadable
 from recruiter.store import fields as field
-from recruiter.store.codec import RAW, Document, encode
+from recruiter.store.codec import encode
 from recruiter.store.errors import store_call
-from recruiter.store.reading import parsed
+from recruiter.store.reading import ParsedCollection
 
 NAME = "creations"
 _LARGEST_WHOLE = 2.0**63
-"""Beyond, BSON has no integers."""
-VALIDATOR = {"$jsonSchema": {"properties": {"at": {"bsonType": "date"}}}}
+"""BSON has no larger integers."""
+VALIDATOR = field.validator(at="date")
 
 
-class Creations:
-    def __init__(self, collection: Collection[Document]) -> None:
-        self.collection = collection
+class Creations(ParsedCollection):
+    name = NAME
 
     @store_call
     def unreadable(self, limit: int, within: float) -> Sequence[Unreadable]:
-        """Up to so many. For reports only, it reads all of the collection; raises StoreUnreachable if that takes longer
-        than so many seconds."""
-        raw: Collection[Any] = self.collection.with_options(codec_options=RAW)
-        found = raw.find({"at": {"$not": {"$type": "date"}}}, limit=limit, max_time_ms=int(within * 1000))
-        return parsed(NAME, found, lambda document: field.moment(document, "at")).unreadable
+        """For reports: it reads the whole collection. Raises StoreUnreachable after `within` seconds."""
+        query, most = {"at": {"$not": {"$type": "date"}}}, int(within * 1000)
+        return self._parsed(
+            lambda document: field.moment(document, "at"), query, limit=limit, max_time_ms=most
+        ).unreadable
 
 
 def content_id(task: str, args: Any, method: str = DEFAULT_METHOD, *, exact_numbers: bool = False) -> str:
-    """The id of a job by what it is: the same task (and method) with the same arguments, in any order of keys, is the
-    same job. 2 and 2.0 are the same: a producer that does not know the code cannot know which of them the task takes.
-    With `exact_numbers` they are not, as in jobs of earlier releases."""
+    """The id that is derived from a job's task, method and arguments, in any order of keys. 2 and 2.0 are equal: a
+    producer that does not know the code cannot know which of them the task takes. With `exact_numbers` they differ, as
+    in jobs of earlier releases."""
     other = {} if method == DEFAULT_METHOD else {"method": method}
     content = encode({"task": task, "args": _canonical(args, exact_numbers), **other})
     return f"{task}:{hashlib.sha256(content).hexdigest()[:32]}"
@@ -47,7 +44,7 @@ def content_id(task: str, args: Any, method: str = DEFAULT_METHOD, *, exact_numb
 def _canonical(value: Any, exact_numbers: bool) -> Any:
     if isinstance(value, dict):
         ordered = {key: _canonical(value[key], exact_numbers) for key in sorted(value)}
-        if ordered.get(TAG) == "dict" and isinstance(ordered["value"], list):  # one whose keys are no texts
+        if ordered.get(TAG) == "dict" and isinstance(ordered["value"], list):  # its keys are no strings
             ordered["value"].sort(key=repr)
         return ordered
     if isinstance(value, list):

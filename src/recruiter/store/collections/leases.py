@@ -1,12 +1,12 @@
-"""`leases`: who leads, and since which term.
+"""`leases`: the current leader and its term.
 
     {_id: "leader", term: 7, holder: <this attempt>, beats: 412, every, host, pid, session, since, renewed_at,
      watched_at, takeovers: […]}
 
-The term grows at every takeover and never goes back. The holder is unique to an attempt to acquire the lease, not to a
-process: after an unknown outcome "the holder is me" could be an old lease of mine. Renewing raises `beats`; a
-process that wants the lease watches that counter, and writes `watched_at` so that the holder knows; `every` says in
-how many seconds the holder means to renew it again.
+The term grows at every takeover and never decreases. The holder identifies one attempt to acquire the lease, not a
+process: after an unknown outcome, "the holder is me" could mean an old lease of the same process. Renewing raises
+`beats`. A process that wants the lease watches that counter, and writes `watched_at` to inform the holder. `every` is
+the number of seconds until the holder renews the lease again.
 """
 
 from __future__ import annotations
@@ -30,34 +30,22 @@ from recruiter.store import fields as field
 from recruiter.store.codec import RAW, Document, decode_leniently
 from recruiter.store.errors import store_call
 from recruiter.store.fields import BELIEVED_TERM, HIGHEST_TERM, MOST
-from recruiter.store.reading import parse_one, parsed, readable
+from recruiter.store.reading import ParsedCollection, parse_one, readable
 from recruiter.store.sessions import SessionId, session_id
 
 NAME = "leases"
 LEADER = "leader"
 MAX_TAKEOVERS_KEPT = 20
 WATCHED_SECONDS = 10.0
-"""Seconds for which a lease counts as watched after a follower has said so."""
+"""A lease counts as watched for this time after a follower has marked it."""
 _MARK_TIMEOUT_SECONDS = 0.1
 _MAX_INTERVAL_SECONDS = 60.0
-"""Seconds between two renewals at most; a lease that says more was written by hand."""
+"""The longest accepted interval between two renewals."""
 _TIMEOUT_SECONDS = 5.0
-"""Seconds for a look at the lease or a write on it, retries of the driver included."""
+"""For a read or write of the lease, including retries of the driver."""
 
-_COUNTS: Document = {"$type": ["int", "long"], "$lt": MOST}
-"""What can be counted on from; a lease with other beats cannot be read, and is written anew."""
-
-VALIDATOR = {
-    "$jsonSchema": {
-        "required": ["term", "holder", "beats"],
-        "properties": {
-            "term": {"bsonType": ["int", "long"], "minimum": 0, "maximum": MOST},
-            "holder": {"bsonType": ["null", "string"]},
-            "beats": {"bsonType": ["int", "long"], "minimum": 0, "maximum": MOST},
-            "takeovers": {"bsonType": "array"},
-        },
-    }
-}
+_COUNTER = {"bsonType": ["int", "long"], "minimum": 0, "maximum": MOST}
+VALIDATOR = field.validator("term holder beats", term=_COUNTER, holder="null string", beats=_COUNTER, takeovers="array")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +58,11 @@ class Lease:
     since: datetime | None = None
     renewed_at: datetime | None = None
     session: SessionId | None = None
-    """Where its transactions run; see transactions.py."""
+    """The session of the holder's transactions; see transactions.py."""
     every: float = 0.0
-    """In how many seconds the holder means to renew it again; 0 where it does not say."""
+    """Seconds until the next renewal; 0 if the holder does not announce it."""
     takeovers: tuple[datetime, ...] = ()
-    """When the last terms began."""
+    """The starts of the last terms."""
 
 
 class Renewed(NamedTuple):
@@ -84,34 +72,34 @@ class Renewed(NamedTuple):
     """Whether another recruiter watches the lease."""
 
 
-class Leases:
+class Leases(ParsedCollection):
+    name = NAME
+
     def __init__(self, collection: Collection[Document]) -> None:
-        self.collection = collection
-        self._raw: Collection[Any] = collection.with_options(codec_options=RAW)
-        # A joining worker must not learn an old term from a primary that has been deposed without knowing.
+        super().__init__(collection)
+        # A joining worker must not learn an old term from a primary that was deposed and does not know it yet.
         self._linearizable: Collection[Any] = self._raw.with_options(read_concern=ReadConcern("linearizable"))
 
     @store_call
     def read(self) -> Lease | None:
-        """For people: one that cannot be read is none, and `unreadable` tells of it."""
+        """For reports: an unreadable lease counts as none."""
         seen = self.look()
         return None if isinstance(seen, Unreadable) else seen
 
     @store_call
     def look(self) -> Lease | Unreadable | None:
         with pymongo.timeout(_TIMEOUT_SECONDS):
-            found = self._raw.find_one({"_id": LEADER})
-        return parse_one(NAME, bytes(found.raw), _lease) if found is not None else None
+            return self._parsed_one(_lease, {"_id": LEADER})
 
     @store_call
     def unreadable(self) -> Sequence[Unreadable]:
-        """Also what is no lease at all."""
-        return parsed(NAME, self._raw.find({}), _lease).unreadable
+        """Documents that are not a valid lease."""
+        return self._parsed(_lease, {}).unreadable
 
     @store_call
     def term(self) -> int:
-        """The newest term anybody leads or led with, certainly. Raises StoreError while it cannot be read: the next
-        leader writes it anew."""
+        """The newest term of any leader, from a linearizable read. Raises StoreError while the lease is unreadable: the
+        next leader replaces it."""
         found = self._linearizable.find_one({"_id": LEADER}, {"term": 1}, max_time_ms=10_000)
         term = parse_one(NAME, bytes(found.raw), _term) if found is not None else 0
         if isinstance(term, Unreadable):
@@ -128,21 +116,20 @@ class Leases:
         at: datetime | None = None,
     ) -> Lease | None:
         """Takes the lease if it has not changed since `seen`; None when another process was faster. The new term is
-        above the last one, and above `above`. A lease that cannot be read is replaced."""
+        higher than the last one and than `above`. An unreadable lease is replaced."""
         takeovers = [at] if at is not None else []
         fresh = {"holder": holder, **who}
         if isinstance(seen, Unreadable):
             return self._replace(seen, {**fresh, "takeovers": takeovers}, above)
         term = max(above, seen.term if seen is not None else 0) + 1
-        if seen is None:
-            try:
-                first = {"_id": LEADER, "term": term, "beats": 0, "takeovers": takeovers}
-                with pymongo.timeout(_TIMEOUT_SECONDS):
-                    self.collection.insert_one({**first, **fresh})
-            except DuplicateKeyError:
-                return None
-            return Lease(term, holder, 0)
         with pymongo.timeout(_TIMEOUT_SECONDS):
+            if seen is None:
+                first = {"_id": LEADER, "term": term, "beats": 0, "takeovers": takeovers}
+                try:
+                    self.collection.insert_one({**first, **fresh})
+                except DuplicateKeyError:
+                    return None
+                return Lease(term, holder, 0)
             found = self._raw.find_one_and_update(
                 {"_id": LEADER, "term": seen.term, "beats": seen.beats, "holder": seen.holder},
                 {
@@ -155,7 +142,7 @@ class Leases:
         return readable(parse_one(NAME, bytes(found.raw), _lease)) if found is not None else None
 
     def _replace(self, seen: Unreadable, fresh: Mapping[str, Any], above: int) -> Lease | None:
-        """A lease that cannot be read cannot be renewed, so its holder leads no more."""
+        """An unreadable lease cannot be renewed, so its holder no longer leads."""
         stored = decode_leniently(seen.raw).get("term")
         last = stored if isinstance(stored, int) and 0 <= stored <= BELIEVED_TERM else 0
         document = {"_id": LEADER, "term": max(above, last) + 1, "beats": 0, **fresh}
@@ -166,34 +153,34 @@ class Leases:
 
     @store_call
     def renew(self, term: int, holder: str, every: float = 0.0) -> Renewed | None:
-        """Keeps the lease, and says when it will be renewed again; None when another process has taken over."""
+        """Keeps the lease and announces the next renewal; None when another process has taken over."""
         query, update = _same(term, holder), {**_TOUCH, "$set": {"every": every}}
         fields = {"renewed_at": 1, "watched_at": 1}
         with pymongo.timeout(_TIMEOUT_SECONDS):
             found = self.collection.find_one_and_update(query, update, fields, return_document=ReturnDocument.AFTER)
         if found is None:
             return None
-        watched_at = found.get("watched_at")  # by the server's clock, like the other
+        watched_at = found.get("watched_at")  # by the server's clock, like `renewed_at`
         gone = timedelta(seconds=WATCHED_SECONDS)
         return Renewed(isinstance(watched_at, datetime) and found["renewed_at"] - watched_at < gone)
 
     @store_call
     def watch(self) -> None:
-        """Says that a recruiter watches the lease. Raises StoreUnreachable soon when the holder has locked it: one that
-        died in a transaction must not block the processes that wait for it."""
+        """Marks the lease as watched. Raises StoreUnreachable soon if the holder has locked the lease: a holder that
+        died in a transaction must not block the processes that wait for the lease."""
         with pymongo.timeout(_MARK_TIMEOUT_SECONDS):
             self.collection.update_one({"_id": LEADER}, {"$currentDate": {"watched_at": True}})
 
     @store_call
     def resign(self, term: int, holder: str) -> bool:
-        """Gives the lease back, so that the next one need not wait for it to run out. It leaves no session behind for
-        the next one to end: this process lives, and may have more to write."""
+        """Releases the lease, so that the next leader need not wait until it expires. The session is removed from it:
+        this process is alive and may still write, so the next leader must not end its session."""
         update = {"$set": {"holder": None}, "$unset": {"session": ""}, "$inc": {"beats": 1}}
         with pymongo.timeout(_TIMEOUT_SECONDS):
             return self.collection.update_one(_same(term, holder), update).matched_count == 1
 
     def fence(self, term: int, holder: str, session: ClientSession) -> bool:
-        """Inside a transaction: true only while this term leads; conflicts with a takeover at the same time."""
+        """Inside a transaction: true only while this term leads. Conflicts with a concurrent takeover."""
         return self.collection.update_one(_same(term, holder), _TOUCH, session=session).matched_count == 1
 
 
@@ -201,7 +188,8 @@ _TOUCH: Document = {"$inc": {"beats": 1}, "$currentDate": {"renewed_at": True}}
 
 
 def _same(term: int, holder: str) -> Document:
-    return {"_id": LEADER, "term": term, "holder": holder, "beats": _COUNTS}
+    """The query for a lease whose `beats` can be counted up; others are unreadable and are replaced."""
+    return {"_id": LEADER, "term": term, "holder": holder, "beats": {"$type": ["int", "long"], "$lt": MOST}}
 
 
 def _term(document: Document) -> int:
@@ -209,7 +197,6 @@ def _term(document: Document) -> int:
 
 
 def _lease(document: Document) -> Lease:
-    """The parser."""
     if document["_id"] != LEADER:
         raise UnreadableDocument(f"it is not used: the lease has the _id {LEADER!r}")
     return Lease(

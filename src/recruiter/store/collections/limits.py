@@ -1,13 +1,13 @@
-"""`limits`: what may run at once or start in a time, what is paused, and how much has started lately.
+"""`limits`: limits on running and starting jobs, pauses, fair shares, and the recent starts.
 
-    {_id: "task:resize", at_once: 2, rate: {count, seconds}, floating, by, at}      a limit
-    {_id: "declared:task:resize", at_once, rate, at}                                the same, said in the application
-    {_id: "paused:group:mail", at, by, reason}   {_id: "paused:fleet", …}           what is paused
+    {_id: "task:resize", at_once: 2, rate: {count, seconds}, floating, by, at}      a limit that a person has set
+    {_id: "declared:task:resize", at_once, rate, at}                                a limit of the application
+    {_id: "paused:group:mail", at, by, reason}   {_id: "paused:fleet", …}           a pause
     {_id: "fair:mail", by: "owner", weights: [{tenant, weight}], set_by, at}        a group that tenants share
     {_id: "starts:task:resize", log: [[moment, count], …], term}                    for rates; only the leader writes it
 
-There are few of them. The leader reads them all about once a second. A limit that somebody has set is in force instead
-of the one that the application declares. Each worker declares those of the tasks it knows before it joins.
+The collection is small, and the leader reads all of it once per second. A limit that a person has set replaces the
+limit that the application declares. Each worker declares the limits of its tasks before it joins.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pymongo import DeleteOne
-from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
 from recruiter.domain.planning.fair import FairShare
@@ -26,90 +25,79 @@ from recruiter.domain.planning.limits import Limit, Rate, Start
 from recruiter.domain.planning.rules import Rules
 from recruiter.domain.schedule.scheduler import Pause
 from recruiter.domain.text import shown
-from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import Superseded, UnreadableDocument
 from recruiter.store import fields
-from recruiter.store.codec import RAW, Document, decode_leniently
+from recruiter.store.codec import Document, decode_leniently
 from recruiter.store.errors import store_call
 from recruiter.store.fields import BELIEVED_TERM, HIGHEST_TERM
-from recruiter.store.reading import parsed
+from recruiter.store.reading import ParsedCollection
 
 NAME = "limits"
-VALIDATOR = {
-    "$jsonSchema": {
-        "properties": {
-            "_id": {"bsonType": "string"},
-            "at_once": {"bsonType": ["int", "long", "double", "null"]},
-            "rate": {"bsonType": ["object", "null"]},
-            "log": {"bsonType": "array"},
-        }
-    }
-}
-
-_OF_A_LEADER: Document = {"term": {"$type": ["int", "long"], "$lte": HIGHEST_TERM}}
-_PAUSED, _STARTS, _DECLARED, _FAIR = "paused:", "starts:", "declared:", "fair:"
+VALIDATOR = fields.validator(_id="string", at_once="int long double null", rate="object null", log="array")
 RULES_LEARNT_WITHIN_SECONDS = 1.5
-"""Seconds after which every leader that leads has read what is in force."""
-_AFTER_PAUSED = "paused;"
+"""Every current leader has read the rules after this time."""
+_PAUSED, _STARTS, _DECLARED, _FAIR = "paused:", "starts:", "declared:", "fair:"
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Limits:
-    def __init__(self, collection: Collection[Document]) -> None:
-        self.collection = collection
+class Limits(ParsedCollection):
+    name = NAME
 
     @store_call
     def read(self) -> Rules:
-        """Everything that is in force. What cannot be read is not, but for pauses: nothing starts that may be."""
-        raw: Collection[Any] = self.collection.with_options(codec_options=RAW)
-        found = parsed(NAME, raw.find(), _rule)
+        """All rules in force. An unreadable rule is not in force, except for a pause."""
+        found = self._parsed(_rule)
         limits = {rule.limit.subject: rule for rule in found if isinstance(rule, _Limited) and not rule.declared}
         declared = {rule.limit.subject: rule.limit for rule in found if isinstance(rule, _Limited) and rule.declared}
         paused = {rule.what: rule.pause for rule in found if isinstance(rule, _Paused)}
-        paused |= {what: Pause(_LONG_AGO) for what in map(_paused_by, found.unreadable) if what is not None}
-        starts = {rule.bucket: rule.log for rule in found if isinstance(rule, _Starts)}
-        in_force = {**declared, **{subject: rule.limit for subject, rule in limits.items()}}
-        set_by = {subject: rule.by for subject, rule in limits.items()}
-        fair = {rule.group: rule.share for rule in found if isinstance(rule, _Fair)}
-        return Rules(tuple(in_force.values()), declared, set_by, paused, starts, found.unreadable, fair)
+        for document in found.unreadable:
+            name = decode_leniently(document.raw).get("_id")
+            if isinstance(name, str) and name.startswith(_PAUSED):
+                paused[name.removeprefix(_PAUSED)] = Pause(_LONG_AGO)
+        return Rules(
+            tuple({**declared, **{subject: rule.limit for subject, rule in limits.items()}}.values()),
+            declared,
+            {subject: rule.by for subject, rule in limits.items()},
+            paused,
+            {rule.bucket: rule.log for rule in found if isinstance(rule, _Starts)},
+            found.unreadable,
+            {rule.group: rule.share for rule in found if isinstance(rule, _Fair)},
+        )
 
     @store_call
     def paused(self) -> frozenset[str]:
-        """What may not start now: `group:NAME`, or `fleet` for everything."""
-        raw: Collection[Any] = self.collection.with_options(codec_options=RAW)
-        found = raw.find({"_id": {"$gte": _PAUSED, "$lt": _AFTER_PAUSED}}, {"_id": 1})
-        ids = (str(decode_leniently(bytes(document.raw))["_id"]) for document in found)
-        return frozenset(id.removeprefix(_PAUSED) for id in ids)
+        """`group:NAME` of each paused group, and `fleet` if everything is paused."""
+        return self._subjects(_PAUSED, {"$gte": _PAUSED, "$lt": "paused;"})
 
     @store_call
     def limited(self) -> frozenset[str]:
-        """The tasks and groups that have a limit: `task:NAME`, `group:NAME`."""
-        raw: Collection[Any] = self.collection.with_options(codec_options=RAW)
-        found = raw.find({"_id": {"$regex": f"^({_DECLARED})?(task|group):"}}, {"_id": 1})
+        """`task:NAME` and `group:NAME` of each task and group with a limit."""
+        return self._subjects(_DECLARED, {"$regex": f"^({_DECLARED})?(task|group):"})
+
+    def _subjects(self, prefix: str, id: Document) -> frozenset[str]:
+        found = self._raw.find({"_id": id}, {"_id": 1})
         ids = (str(decode_leniently(bytes(document.raw))["_id"]) for document in found)
-        return frozenset(id.removeprefix(_DECLARED) for id in ids)
+        return frozenset(name.removeprefix(prefix) for name in ids)
 
     @store_call
     def set(self, limit: Limit, by: str | None, at: datetime) -> None:
-        changes = {**limit_fields(limit), "by": by, "at": at}
-        self.collection.update_one({"_id": limit.subject}, {"$set": changes}, upsert=True)
+        self._put(limit.subject, {**limit_fields(limit), "by": by, "at": at})
 
     @store_call
     def declare(self, tasks: Iterable[str], limits: Iterable[Limit], at: datetime) -> bool:
-        """Writes down what an application that knows these tasks says of them: the limits it declares, and that the
-        others have none. True when that is news."""
+        """Stores the limits that an application declares for these tasks, and removes its earlier ones. True when
+        something has changed."""
         wanted = {f"{_DECLARED}{limit.subject}": limit for limit in limits}
-        raw: Collection[Any] = self.collection.with_options(codec_options=RAW)
-        rules = (rule for rule in parsed(NAME, raw.find({"_id": {"$regex": f"^{_DECLARED}"}}), _rule))
+        rules = self._parsed(_rule, {"_id": {"$regex": f"^{_DECLARED}"}})
         known = {f"{_DECLARED}{rule.limit.subject}": rule.limit for rule in rules if isinstance(rule, _Limited)}
-        news = {id: limit for id, limit in wanted.items() if known.get(id) != limit}
-        ours = set(tasks)
+        changed = {id: limit for id, limit in wanted.items() if known.get(id) != limit}
+        ours = frozenset(tasks)
         gone = [id for id, limit in known.items() if limit.task in ours and id not in wanted]
-        for id, limit in news.items():
-            self.collection.update_one({"_id": id}, {"$set": {**limit_fields(limit), "at": at}}, upsert=True)
+        for id, limit in changed.items():
+            self._put(id, {**limit_fields(limit), "at": at})
         if gone:
             self.collection.delete_many({"_id": {"$in": gone}})
-        return bool(news or gone)
+        return bool(changed or gone)
 
     @store_call
     def remove(self, subject: str) -> bool:
@@ -117,28 +105,27 @@ class Limits:
 
     @store_call
     def share(self, group: str, share: FairShare, by: str | None, at: datetime) -> None:
-        """Tenants share this group from now on."""
+        """From now on tenants share this group."""
         weights = [{"tenant": tenant, "weight": weight} for tenant, weight in share.weights.items()]
-        changes = {"by": str(share.by), "weights": weights, "set_by": by, "at": at}
-        self.collection.update_one({"_id": f"{_FAIR}{group}"}, {"$set": changes}, upsert=True)
+        self._put(f"{_FAIR}{group}", {"by": str(share.by), "weights": weights, "set_by": by, "at": at})
 
-    @store_call
     def unshare(self, group: str) -> bool:
-        return self.collection.delete_one({"_id": f"{_FAIR}{group}"}).deleted_count == 1
+        return self.remove(f"{_FAIR}{group}")
 
     @store_call
     def pause(self, what: str, pause: Pause) -> None:
-        """`group:NAME` or `fleet`."""
-        changes = {"at": pause.at, "by": pause.by, "reason": pause.reason}
-        self.collection.update_one({"_id": f"{_PAUSED}{what}"}, {"$set": changes}, upsert=True)
+        """Pauses `group:NAME` or `fleet`."""
+        self._put(f"{_PAUSED}{what}", {"at": pause.at, "by": pause.by, "reason": pause.reason})
 
-    @store_call
     def resume(self, what: str) -> bool:
-        return self.collection.delete_one({"_id": f"{_PAUSED}{what}"}).deleted_count == 1
+        return self.remove(f"{_PAUSED}{what}")
+
+    def _put(self, id: str, values: Document) -> None:
+        self.collection.update_one({"_id": id}, {"$set": values}, upsert=True)
 
     @store_call
     def highest_term(self) -> int:
-        """The highest term of a leader that has counted starts here; what no leader can have written is passed over."""
+        """The highest accepted term of a leader that has counted starts."""
         query = {
             "_id": {"$gt": _STARTS, "$lt": f"{_STARTS}\U0010ffff"},
             "term": {"$type": ["int", "long"], "$lte": BELIEVED_TERM},
@@ -148,25 +135,20 @@ class Limits:
 
     @store_call
     def note_starts(self, logs: Mapping[str, Sequence[Start]], term: int) -> None:
-        """Written before the jobs are given: if that fails, fewer start than might have, never more.
-
-        Raises Superseded when a newer leader has written here.
-        """
+        """Call this before the jobs are assigned: if the assignment fails, fewer jobs start than allowed, never more.
+        Raises Superseded when a newer leader has counted starts."""
+        of_a_leader = {"term": {"$type": ["int", "long"], "$lte": HIGHEST_TERM}}
         for bucket, log in logs.items():
-            stored = [[moment, count] for moment, count in log]
-            query = {"_id": f"{_STARTS}{bucket}", "$or": [{"term": {"$lte": term}}, {"$nor": [_OF_A_LEADER]}]}
+            query = {"_id": f"{_STARTS}{bucket}", "$or": [{"term": {"$lte": term}}, {"$nor": [of_a_leader]}]}
             try:
-                self.collection.update_one(query, {"$set": {"log": stored, "term": term}}, upsert=True)
+                self.collection.update_one(query, {"$set": {"log": list(map(list, log)), "term": term}}, upsert=True)
             except DuplicateKeyError:
                 raise Superseded(f"term {term} is over; a newer leader counts the starts of {bucket}") from None
 
     @store_call
     def forget_starts(self, logs: Mapping[str, Sequence[Start]]) -> int:
-        """Removes the counts of starts of these buckets, if they are as they were read; returns how many."""
-        gone = [
-            DeleteOne({"_id": f"{_STARTS}{bucket}", "log": [[moment, count] for moment, count in log]})
-            for bucket, log in logs.items()
-        ]
+        """Removes the counts of starts of these buckets, if they have not changed; returns the number removed."""
+        gone = [DeleteOne({"_id": f"{_STARTS}{bucket}", "log": list(map(list, log))}) for bucket, log in logs.items()]
         return self.collection.bulk_write(gone, ordered=False).deleted_count if gone else 0
 
 
@@ -176,7 +158,7 @@ def limit_fields(limit: Limit) -> Document:
 
 
 def limit_of(document: Document, subject: str) -> Limit:
-    """The parser of a limit, wherever it is written. Raises UnreadableDocument, or SettingsError."""
+    """The parser of a limit. Raises UnreadableDocument, SettingsError."""
     rate = fields.mapping(document, "rate", None)
     return Limit(
         subject,
@@ -212,7 +194,6 @@ class _Starts:
 
 
 def _rule(document: Document) -> _Limited | _Paused | _Starts | _Fair:
-    """The parser."""
     name = fields.text(document, "_id")
     if name.startswith(_PAUSED):
         by, reason = fields.text(document, "by", None), fields.text(document, "reason", None)
@@ -223,9 +204,8 @@ def _rule(document: Document) -> _Limited | _Paused | _Starts | _Fair:
     if name.startswith(_STARTS):
         fields.whole(document, "term", None, most=HIGHEST_TERM)
         return _Starts(name.removeprefix(_STARTS), fields.array(document, "log", _start, []))
-    declared = name.startswith(_DECLARED)
     limit = limit_of(document, name.removeprefix(_DECLARED))
-    return _Limited(limit, fields.text(document, "by", None), declared)
+    return _Limited(limit, fields.text(document, "by", None), name.startswith(_DECLARED))
 
 
 def _weight(place: str, value: Any) -> tuple[str, object]:
@@ -237,9 +217,3 @@ def _start(place: str, value: Any) -> Start:
     if not isinstance(value, list) or len(value) != 2:
         raise UnreadableDocument(f"{place} is {shown(value, 60)}; it must be a date and a number")
     return fields.as_moment(place, value[0]), fields.whole({place: value[1]}, place)
-
-
-def _paused_by(document: Unreadable) -> str | None:
-    """What a pause is about of which nothing else can be read."""
-    name = decode_leniently(document.raw).get("_id")
-    return name.removeprefix(_PAUSED) if isinstance(name, str) and name.startswith(_PAUSED) else None

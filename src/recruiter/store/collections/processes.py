@@ -1,49 +1,42 @@
-"""`processes`: the recruiters and cleaners that run, for people and probes to see. Nothing depends on it.
+"""`processes`: the running recruiters and cleaners, for people and probes. No process depends on it.
 
     {_id: "host:pid:1f3a", role, host, pid, since, seen_at, clock_offset}
 
-Workers are on the roster. One that was killed stays here for an hour, until MongoDB itself removes it.
+Workers are on the roster. A killed process stays here for an hour, until MongoDB removes it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pymongo
 from pymongo import ASCENDING, IndexModel, ReturnDocument
-from pymongo.collection import Collection
 
 from recruiter.domain.unreadable import Parsed
 from recruiter.store import fields as field
-from recruiter.store.codec import RAW, Document
+from recruiter.store.codec import Document
 from recruiter.store.errors import store_call
-from recruiter.store.reading import parsed
+from recruiter.store.reading import ParsedCollection
 
 NAME = "processes"
 GONE = "gone"
-_KEPT = timedelta(hours=1)
-INDEXES = [IndexModel([("seen_at", ASCENDING)], name=GONE, expireAfterSeconds=int(_KEPT.total_seconds()))]
-VALIDATOR = {
-    "$jsonSchema": {
-        "required": ["role", "host", "pid", "seen_at"],
-        "properties": {
-            "_id": {"bsonType": "string"},
-            "role": {"enum": ["recruiter", "cleaner"]},
-            "host": {"bsonType": "string"},
-            "pid": {"bsonType": ["int", "long"]},
-            "seen_at": {"bsonType": "date"},
-        },
-    }
-}
+_KEPT_SECONDS = 3600
+INDEXES = [IndexModel([("seen_at", ASCENDING)], name=GONE, expireAfterSeconds=_KEPT_SECONDS)]
+VALIDATOR = field.validator(
+    "role host pid seen_at",
+    _id="string",
+    role={"enum": ["recruiter", "cleaner"]},
+    host="string",
+    pid="int long",
+    seen_at="date",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessEntry:
-    """A process that is there."""
-
     id: str
     role: str
     host: str
@@ -54,13 +47,12 @@ class ProcessEntry:
     """Seconds that the server's clock is ahead of its host's."""
 
 
-class Processes:
-    def __init__(self, collection: Collection[Document]) -> None:
-        self.collection = collection
+class Processes(ParsedCollection):
+    name = NAME
 
     @store_call
     def show(self, id: str, facts: Mapping[str, Any], within: float) -> datetime:
-        """Shows life; returns the server's time."""
+        """Writes the entry of a process; returns the server's time."""
         with pymongo.timeout(within):
             found = self.collection.find_one_and_update(
                 {"_id": id},
@@ -69,7 +61,7 @@ class Processes:
                 upsert=True,
                 return_document=ReturnDocument.AFTER,
             )
-        assert found is not None  # it is inserted if it was not there
+        assert found is not None  # because of the upsert
         seen_at: datetime = found["seen_at"]
         return seen_at
 
@@ -79,12 +71,10 @@ class Processes:
 
     @store_call
     def entries(self) -> Parsed[ProcessEntry]:
-        raw: Collection[Any] = self.collection.with_options(codec_options=RAW)
-        return parsed(NAME, raw.find().sort("_id", 1), _entry)
+        return self._parsed(_entry, sort=[("_id", 1)])
 
 
 def _entry(document: Document) -> ProcessEntry:
-    """The parser."""
     return ProcessEntry(
         id=field.text(document, "_id"),
         role=field.text(document, "role"),

@@ -1,11 +1,11 @@
-"""`schedulers`: the templates of repeatable jobs, one document a urn.
+"""`schedulers`: the templates of repeatable jobs, one document for each urn.
 
     {_id: "report:daily", job: {task, args, group, …}, schedule: {class, parameters}, overlap, late, window,
      handled, next_at, paused: {at, by, reason}, last_at, made, skipped, …}
 
-`handled` says up to which instant occurrences have been dealt with. A change of a scheduler is made on the
-condition that `handled` is what they saw, and the leader moves it in the same transaction as it makes the jobs
-(`Transactions.repeat`). So no occurrence is made twice or forgotten, whichever process dies or takes over, and when.
+`handled` is the instant up to which occurrences are done. Every change of a scheduler requires that `handled` has not
+changed since it was read. The leader moves it in the transaction that stores the jobs (`Transactions.repeat`). So each
+occurrence is created exactly once, no matter which process dies or takes over.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING, IndexModel, UpdateOne
 from pymongo.client_session import ClientSession
-from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
 from recruiter.domain.job import Job
@@ -30,56 +29,51 @@ from recruiter.store.codec import RAW, Document, adopted_fields, job_document, j
 from recruiter.store.errors import store_call
 from recruiter.store.fields import LAST_MOMENT
 from recruiter.store.job_fields import Use, names
-from recruiter.store.reading import parse_one, parsed, readable
+from recruiter.store.reading import ParsedCollection, readable
 
 NAME = "schedulers"
 
 NEXT = "next"
 INDEXES = [IndexModel([("paused", ASCENDING), ("next_at", ASCENDING)], name=NEXT)]
 
-_LONGEST = 1e10
-"""Seconds: three hundred years."""
-VALIDATOR = {
-    "$jsonSchema": {
-        "required": ["job", "schedule", "overlap", "late", "window", "created_at", "handled", "next_at"],
-        "properties": {
-            "_id": {"bsonType": "string"},
-            "job": {"bsonType": "object"},
-            "schedule": {"bsonType": "object"},
-            "overlap": {"enum": [each.value for each in Overlap]},
-            "late": {"enum": [each.value for each in Late]},
-            "window": {"bsonType": ["int", "long", "double"], "minimum": 0, "maximum": _LONGEST},
-            "created_at": {"bsonType": "date"},
-            "handled": {"bsonType": "date"},
-            "next_at": {"bsonType": ["date", "null"]},
-            "must_succeed_within": {"bsonType": ["int", "long", "double", "null"]},
-            "paused": {"bsonType": ["object", "null"]},
-            "made": {"bsonType": ["int", "long"]},
-            "skipped": {"bsonType": ["int", "long"]},
-        },
-    }
-}
-
+_MAX_SECONDS = 1e10
+"""Three hundred years."""
+VALIDATOR = field.validator(
+    "job schedule overlap late window created_at handled next_at",
+    _id="string",
+    job="object",
+    schedule="object",
+    overlap={"enum": [overlap.value for overlap in Overlap]},
+    late={"enum": [late.value for late in Late]},
+    window={"bsonType": ["int", "long", "double"], "minimum": 0, "maximum": _MAX_SECONDS},
+    created_at="date",
+    handled="date",
+    next_at="date null",
+    must_succeed_within="int long double null",
+    paused="object null",
+    made="int long",
+    skipped="int long",
+)
 _DEFINITION = ("job", "schedule", "overlap", "late", "window", "must_succeed_within")
+_EARLIEST = datetime.min.replace(year=1970)
 
 
-class Schedulers:
-    def __init__(self, collection: Collection[Document]) -> None:
-        self.collection = collection
-        self._raw: Collection[Any] = collection.with_options(codec_options=RAW)
+class Schedulers(ParsedCollection):
+    name = NAME
 
     @store_call
     def put(self, scheduler: Scheduler) -> Scheduler | None:
-        """Creates it, or changes the one of this urn; returns the one that was there before, changed or not.
+        """Creates it, or changes the scheduler with this urn; returns the previous scheduler.
 
-        Safe when many do it at once: one creates, the others find it as they want it. A changed one begins anew: its
-        next occurrence is the first after now. One that cannot be read is replaced.
+        Many processes may call this at the same time: one creates it, the others find it. A changed scheduler starts
+        again: its next occurrence is the first after now. An unreadable one is replaced.
         """
         document = _document(scheduler)
         while True:
-            found = self._look(scheduler.urn)
+            found = self._parsed_one(_scheduler, {"_id": scheduler.urn})
             if isinstance(found, Unreadable):
-                if self._replace(found, document):
+                same = {"$expr": {"$eq": ["$$ROOT", {"$literal": RawBSONDocument(found.raw, RAW)}]}}
+                if self.collection.replace_one({"_id": scheduler.urn, **same}, document).matched_count:
                     return None
                 continue
             if found is None:
@@ -96,18 +90,10 @@ class Schedulers:
             if self.collection.update_one(_as(found), update).matched_count:
                 return found
 
-    def _replace(self, seen: Unreadable, document: Document) -> bool:
-        same = {"$expr": {"$eq": ["$$ROOT", {"$literal": RawBSONDocument(seen.raw, RAW)}]}}
-        return self.collection.replace_one({"_id": document["_id"], **same}, document).matched_count == 1
-
-    def _look(self, urn: str) -> Scheduler | Unreadable | None:
-        document = self._raw.find_one({"_id": urn})
-        return parse_one(NAME, bytes(document.raw), _scheduler) if document is not None else None
-
     @store_call
     def get(self, urn: str) -> Scheduler | None:
         """Raises UnreadableDocument."""
-        return readable(self._look(urn))
+        return readable(self._parsed_one(_scheduler, {"_id": urn}))
 
     @store_call
     def exists(self, urn: str) -> bool:
@@ -115,7 +101,7 @@ class Schedulers:
 
     @store_call
     def all(self) -> Parsed[Scheduler]:
-        return parsed(NAME, self._raw.find().sort("_id", 1), _scheduler)
+        return self._parsed(_scheduler, sort=[("_id", 1)])
 
     @store_call
     def remove(self, urn: str) -> bool:
@@ -123,13 +109,13 @@ class Schedulers:
 
     @store_call
     def pause(self, urn: str, pause: Pause) -> bool:
-        """No occurrences from now on. A second pause changes nothing but its reason."""
+        """Stops its occurrences. A second pause changes only the reason."""
         stored = {"at": pause.at, "by": pause.by, "reason": pause.reason}
         return self.collection.update_one({"_id": urn}, {"$set": {"paused": stored}}).matched_count == 1
 
     @store_call
     def resume(self, seen: Scheduler, handled: datetime, next_at: datetime | None) -> bool:
-        """Goes on from here; what was missed during the pause was meant to be. False when it changed meanwhile."""
+        """Skips the occurrences during the pause. False when the scheduler has changed since it was read."""
         update = {"$set": {"paused": None, "handled": handled, "next_at": next_at}}
         return self.collection.update_one(_as(seen), update).matched_count == 1
 
@@ -137,63 +123,48 @@ class Schedulers:
 
     @store_call
     def due(self, now: datetime, limit: int) -> Parsed[Scheduler]:
-        """Those with an occurrence to deal with, the longest due first."""
+        """Schedulers with a due occurrence, the longest due first."""
         query = {"paused": None, "next_at": {"$lte": now}}
-        return parsed(NAME, self._raw.find(query, hint=NEXT, limit=limit).sort("next_at", 1), _scheduler)
+        return self._parsed(_scheduler, query, hint=NEXT, limit=limit, sort=[("next_at", 1)])
 
     @store_call
     def next_at(self) -> datetime | None:
-        """When the next occurrence of any of them is due."""
+        """The time of the next occurrence of all schedulers."""
         query = {"paused": None, "next_at": {"$gt": _EARLIEST, "$lte": LAST_MOMENT}}
         found = self.collection.find_one(query, {"_id": 0, "next_at": 1}, sort=[("next_at", 1)], hint=NEXT)
         return None if found is None else found["next_at"]
 
     @store_call
-    def set_aside(self, seen: Scheduler, reason: str, until: datetime) -> None:
-        """Its policy cannot be asked: to be looked at again then, with nothing lost."""
-        self.collection.update_one(_as(seen), {"$set": {"broken": reason, "next_at": until}})
-
-    @store_call
-    def set_unreadable_aside(self, seen: Unreadable, until: datetime) -> None:
-        """It cannot be read: to be looked at again then, so that it does not stand before the others."""
-        self.collection.update_one(this_document(seen.raw), {"$set": {"broken": seen.reason, "next_at": until}})
+    def set_aside(self, seen: Scheduler | Unreadable, reason: str, until: datetime) -> None:
+        """Postpones a scheduler that is unreadable, or whose policy fails. No occurrence is lost."""
+        query = this_document(seen.raw) if isinstance(seen, Unreadable) else _as(seen)
+        self.collection.update_one(query, {"$set": {"broken": reason, "next_at": until}})
 
     @store_call
     def promising(self) -> Parsed[Scheduler]:
-        """Those that must succeed within some time."""
-        return parsed(NAME, self._raw.find({"must_succeed_within": {"$gt": 0}}), _scheduler)
+        """Schedulers with `must_succeed_within`."""
+        return self._parsed(_scheduler, {"must_succeed_within": {"$gt": 0}})
 
     @store_call
     def note_success(self, urn: str, at: datetime) -> None:
         self.collection.update_one({"_id": urn}, {"$max": {"succeeded_at": at}})
 
     def advance(self, plans: list[Plan], session: ClientSession) -> bool:
-        """Inside a transaction: moves these schedulers on; false when one of them is no longer what was seen."""
-        return self.collection.bulk_write([_advance(each) for each in plans], session=session).matched_count == len(
-            plans
-        )
-
-
-_EARLIEST = datetime.min.replace(year=1970)
+        """Inside a transaction: moves these schedulers on; false when one of them has changed since it was read."""
+        writes = []
+        for plan in plans:
+            values: Document = {"handled": plan.handled, "next_at": plan.next_at}
+            if plan.instants:
+                values["last_at"] = plan.instants[-1]
+            counts = {"made": len(plan.instants), "skipped": plan.skipped}
+            update = {"$set": values, "$inc": counts, "$unset": {"broken": ""}}
+            writes.append(UpdateOne({**_as(plan.scheduler), "paused": None}, update))
+        return self.collection.bulk_write(writes, session=session).matched_count == len(plans)
 
 
 def _as(seen: Scheduler) -> Document:
-    """The query for the scheduler as it was seen: nobody has changed it, or dealt with its occurrences, since."""
+    """The query for the scheduler, if no process has changed it or handled its occurrences since it was read."""
     return {"_id": seen.urn, "handled": seen.handled, "revision": seen.revision or {"$in": [None, 0]}}
-
-
-def _advance(plan: Plan) -> UpdateOne:
-    fields: Document = {"handled": plan.handled, "next_at": plan.next_at}
-    if plan.instants:
-        fields["last_at"] = plan.instants[-1]
-    return UpdateOne(
-        {**_as(plan.scheduler), "paused": None},
-        {
-            "$set": fields,
-            "$inc": {"made": len(plan.instants), "skipped": plan.skipped},
-            "$unset": {"broken": ""},
-        },
-    )
 
 
 def _document(scheduler: Scheduler) -> Document:
@@ -219,23 +190,23 @@ def _document(scheduler: Scheduler) -> Document:
 
 
 def _scheduler(document: Mapping[str, Any]) -> Scheduler:
-    """The parser. What is wrong with the job alone makes it a broken scheduler, not an unreadable one."""
-    moment = field.moment(document, "created_at")
-    within = field.number(document, "must_succeed_within", None, least=0, most=_LONGEST)
+    """An invalid job makes the scheduler broken, not unreadable."""
+    created_at = field.moment(document, "created_at")
+    within = field.number(document, "must_succeed_within", None, least=0, most=_MAX_SECONDS)
     paused = field.mapping(document, "paused", None)
-    template, broken = _template(document, moment)
+    template, broken = _template(document, created_at)
     return Scheduler(
         urn=field.text(document, "_id"),
         template=template,
         schedule=field.mapping(document, "schedule"),
-        created_at=moment,
+        created_at=created_at,
         handled=field.moment(document, "handled"),
         next_at=field.moment(document, "next_at", None),
         overlap=Overlap(field.text(document, "overlap")),
         late=Late(field.text(document, "late")),
-        window=timedelta(seconds=field.number(document, "window", least=0, most=_LONGEST)),
+        window=timedelta(seconds=field.number(document, "window", least=0, most=_MAX_SECONDS)),
         must_succeed_within=timedelta(seconds=within) if within is not None else None,
-        paused=_pause(paused, moment) if paused else None,
+        paused=_pause(paused, created_at) if paused else None,
         broken=broken or field.text(document, "broken", None),
         last_at=field.moment(document, "last_at", None),
         made=field.whole(document, "made", 0),
@@ -245,17 +216,18 @@ def _scheduler(document: Mapping[str, Any]) -> Scheduler:
     )
 
 
-def _pause(paused: Document, moment: datetime) -> Pause:
-    return Pause(field.moment(paused, "at", moment), field.text(paused, "by", None), field.text(paused, "reason", None))
+def _pause(paused: Document, created_at: datetime) -> Pause:
+    at = field.moment(paused, "at", created_at)
+    return Pause(at, field.text(paused, "by", None), field.text(paused, "reason", None))
 
 
-def _template(document: Mapping[str, Any], moment: datetime) -> tuple[Job, str | None]:
-    """The job that is repeated, and what is wrong with it: somebody may have written it by hand."""
-    place = {"_id": document["_id"], "urn": document["_id"], "created_at": moment, "scheduled_at": moment}
+def _template(document: Mapping[str, Any], created_at: datetime) -> tuple[Job, str | None]:
+    """The job that is repeated, and the error in it."""
+    place = {"_id": document["_id"], "urn": document["_id"], "created_at": created_at, "scheduled_at": created_at}
     defaults = {"group": DEFAULT_GROUP, "priority": 0}
     try:
         field.mapping(document, "job")
-        adopted_fields({**document["job"], "_id": document["_id"]}, moment)
+        adopted_fields({**document["job"], "_id": document["_id"]}, created_at)
         return job_from({**defaults, **document["job"], **place}), None
     except (RecruiterError, KeyError, TypeError) as error:
-        return Job(document["_id"], "", {}, moment, moment), f"its job cannot be one: {error}"
+        return Job(document["_id"], "", {}, created_at, created_at), f"its job cannot be one: {error}"

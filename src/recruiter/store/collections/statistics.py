@@ -17,14 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any
 from uuid import UUID
 
 from bson import MaxKey
 from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING, IndexModel, UpdateOne
 from pymongo.client_session import ClientSession
-from pymongo.collection import Collection
 from pymongo.errors import WriteError
 
 from recruiter.domain.state import State
@@ -42,9 +40,9 @@ from recruiter.domain.statistics import (
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import UnreadableDocument
 from recruiter.store import fields as field
-from recruiter.store.codec import RAW, Document
+from recruiter.store.codec import Document
 from recruiter.store.errors import store_call
-from recruiter.store.reading import delete_these, parse_one, parsed
+from recruiter.store.reading import ParsedCollection, delete_documents, parse_one, parsed
 
 NAME = "statistics"
 
@@ -66,10 +64,8 @@ _Key = tuple[datetime, str, str]
 """Minute, group, task."""
 
 
-class Statistics:
-    def __init__(self, collection: Collection[Document]) -> None:
-        self.collection = collection
-        self._raw: Collection[Any] = collection.with_options(codec_options=RAW)
+class Statistics(ParsedCollection):
+    name = NAME
 
     def count(
         self, ends: Iterable[JobEnd], attempted: Iterable[Attempted], writer: UUID, session: ClientSession
@@ -132,8 +128,7 @@ class Statistics:
     @store_call
     def rounds(self) -> tuple[Spread, int]:
         """All of them since there is this database."""
-        found = self._raw.find_one(_ROUNDS)
-        read = None if found is None else parse_one(NAME, bytes(found.raw), _rounds)
+        read = self._parsed_one(_rounds, _ROUNDS)
         return (Spread(), 0) if read is None or isinstance(read, Unreadable) else read
 
     @store_call
@@ -172,7 +167,7 @@ class Statistics:
         if len(old) < batch:
             idle = {**_TOTALS, "last_at": {"$lt": than}}
             old += self._raw.find(idle, {"_id": 1}, hint="_id_").limit(batch - len(old))
-        return delete_these(self.collection, old)
+        return delete_documents(self.collection, old)
 
 
 def counting(ends: Iterable[JobEnd], writer: UUID, attempted: Iterable[Attempted] = ()) -> list[UpdateOne]:
