@@ -63,7 +63,7 @@ class TestDurability:
         store.transactions.settle("w1", OutcomeBatch({ended.id: done(ended)}, [to_retry(again)]), {})
         store.transactions.archive_unheld(OutcomeBatch({again.id: done(again)}), 1, "me")
         (seen,) = store.roster.read()
-        store.transactions.retire("w1", seen.beats, lambda _, __: OutcomeBatch({held.id: done(held)}))
+        store.transactions.retire_all([("w1", seen.beats)], lambda _, __: OutcomeBatch({held.id: done(held)}))[0]
         store.archived.get_many([ended.id])
         store.archived.remove_succeeded(NOW + timedelta(days=1), 10)
 

@@ -71,7 +71,7 @@ def test_every_filter_is_answered_by_indexes(
     """Given any filter, when it is listed over several pages and counted, then each query goes along an index."""
     if small:
         monkeypatch.setattr("recruiter.store.search.search.WINDOW", 20)
-        monkeypatch.setattr("recruiter.store.search.waiting.MOST_LANES", 2)
+        monkeypatch.setattr("recruiter.store.search.indexes.MOST_LANES", 2)
     filter = JobFilter(**words)
     with recorder.only_these():
         after = None

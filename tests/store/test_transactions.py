@@ -123,7 +123,7 @@ class TestRetire:
         (seen,) = store.roster.read()
         beat(store, "w1", {})
 
-        assert store.transactions.retire("w1", seen.beats, nothing_happens) is None
+        assert store.transactions.retire_all([("w1", seen.beats)], nothing_happens)[0] is None
 
         assert store.roster.held() == {job}
 
@@ -133,7 +133,7 @@ class TestRetire:
         refused = done(a_job())._replace(document=encode({"_id": job}))
 
         with pytest.raises(StoreError):
-            store.transactions.retire("w1", seen.beats, lambda _, __: OutcomeBatch({job: refused}))
+            store.transactions.retire_all([("w1", seen.beats)], lambda _, __: OutcomeBatch({job: refused}))[0]
 
         assert store.roster.held() == {job}
 

@@ -1,30 +1,28 @@
-"""The transactions: everything that moves a job from one place to another, all or nothing.
+"""The transactions that move jobs from one collection to another, all or nothing.
 
     mark      roster write  +  scheduled update                                     before an at-most-once job starts
     begin     roster write  +  scheduled update                                     by a job that writes itself: runs.py
     settle    roster.$pull  +  archived insert  +  scheduled delete / update        by the worker that holds the jobs
     retire    roster delete +  scheduled update / archived insert                   by the leader, a silent worker
-    set aside lease fence   +  archived insert  +  scheduled delete                 by the leader, jobs nobody holds
+    set aside lease fence   +  archived insert  +  scheduled delete                 by the leader, jobs without a holder
     repeat    lease fence   +  schedulers update  +  scheduled insert               by the leader, when it is time
-    lead      lease fence   +  what the leader decides for the steps of flows       by the leader (steps/release.py)
+    lead      lease fence   +  decisions about the steps of flows                   by the leader (steps/release.py)
     by hand   jobs that are created or recovered, flows that are controlled         by a producer or a person
 
-Whatever goes into the archive, and each attempt after which a job waits again, is counted in the same transaction
-(statistics.py), so the counts are exact. A step of a flow that goes into the archive, or comes back from it, leaves a
-marker in the same transaction (flows.py).
+Every archived job, and every attempt after which a job waits again, is counted in the same transaction (statistics.py),
+so the counts are exact. A step of a flow that is archived or recovered leaves a marker in the same transaction
+(flows.py). So a job is always in either `scheduled` or `archived`, never in both.
 
-A job is therefore in exactly one of `scheduled` and `archived` at every instant. The first write of each transaction
-proves the right to make it (the worker is on the roster; the worker has been silent; the term still leads), and
-conflicts with whatever would take that right away, so there is nothing to check afterwards.
+The first write of each transaction proves the right to make it: the worker is on the roster, the worker was silent, or
+the term still leads. It conflicts with every write that would end that right, so no later check is needed.
 
-A process that is killed in the middle of a transaction leaves it open on the server, and with it the locks on all that
-it wrote: a worker's roster document, the lease. For a minute no other process could write there. So all transactions
-of a process run on one session. Its id is in the roster document or in the lease, and the process that takes over ends
-that session first (`end_session_of`). If the old process is alive after all, no harm is done: it repeats its
-transaction.
+A process that is killed inside a transaction leaves it open on the server, with locks on its roster document or on the
+lease. For a minute no other process could write there. So all transactions of a process use one session. Its id is in
+the roster document or in the lease, and the process that takes over ends that session first (`end_session_of`). If the
+old process is still alive, it repeats its transaction.
 
-Every transaction may be run again after an unknown outcome: a second settle finds its jobs already archived, and
-rescheduling only matches a job whose `attempts` have not moved.
+Every transaction can be repeated after an unknown outcome: a second settle finds its jobs in the archive, and
+rescheduling matches only a job with the same `attempts`.
 """
 
 from __future__ import annotations
@@ -69,14 +67,11 @@ from recruiter.store.sessions import (
 
 T = TypeVar("T")
 InTransaction: TypeAlias = ClientSession
-"""A session with a transaction, for those who decide in one what to write."""
+"""A session with an open transaction."""
 
-_PROBED_WITHIN = 1.0
-
+_PROBE_TIMEOUT_SECONDS = 1.0
 MAY_HAVE_STARTED = 100
-"""So many jobs of a dead worker's list may have been started since its last heartbeat, near enough."""
-
-
+"""The number of jobs at the head of its list that a dead worker may have started since its last heartbeat."""
 _NONE: Mapping[JobId, datetime] = MappingProxyType({})
 
 DecideOutcomes = Callable[[LastEntry, list[Document]], OutcomeBatch]
@@ -120,15 +115,15 @@ class Transactions:
         return cluster_time(session.operation_time) if session is not None else 0
 
     def end_session_of(self, session: SessionId | None) -> None:
-        """Frees what a dead process has left locked."""
+        """Releases the locks of a dead process."""
         if session is not None and session != self.session_id:
             self.sessions.end(session)
 
     @store_call
     def is_locked(self, worker: str) -> bool:
-        """Whether a transaction holds the worker's roster document now. Does not wait for it, and changes nothing."""
-        # On the session whose id is in the lease: if this process dies in here, its successor frees the lock.
-        with self._turn, pymongo.timeout(_PROBED_WITHIN):
+        """Whether a transaction holds the worker's roster document now. Does not wait, and changes nothing."""
+        # On the session whose id is in the lease: if this process dies here, its successor releases the lock.
+        with self._turn, pymongo.timeout(_PROBE_TIMEOUT_SECONDS):
             session = self._opened()
             session.start_transaction()
             try:
@@ -150,11 +145,11 @@ class Transactions:
 
     @store_call
     def settle(self, worker: str, batch: OutcomeBatch, facts: Mapping[str, Any]) -> Holding:
-        """Settles a worker's finished jobs; returns what it still holds.
+        """Settles a worker's finished jobs; returns its remaining jobs.
 
-        Nothing is written for a job that the worker does not hold: it was settled before, with an unknown outcome
-        then, or another worker holds it. Raises Superseded, with nothing written, when the worker is no longer on the
-        roster; and DocumentLocked when another transaction holds one of the jobs.
+        Nothing is written for a job that the worker does not hold: it was settled before, with an unknown outcome, or
+        another worker holds it. Raises Superseded, with nothing written, when the worker is no longer on the roster,
+        and DocumentLocked when another transaction holds a job.
         """
         fence = _Fence(f"the roster document of worker {worker}")
 
@@ -172,7 +167,7 @@ class Transactions:
             return self._without_archived(batch, write)
 
     def hand_back(self, worker: str, ids: Sequence[JobId]) -> Holding:
-        """Lets go of jobs that were never started; nothing else changes for them. Raises Superseded like `settle`."""
+        """Releases jobs that were never started. Raises Superseded like `settle`."""
         held = self._roster.hand_back(worker, ids)
         if held is None:
             raise Superseded(f"worker {worker} is no longer on the roster")
@@ -182,12 +177,9 @@ class Transactions:
     def mark_started(
         self, worker: str, ids: Sequence[JobId], at: datetime, debounced: Mapping[JobId, datetime] = _NONE
     ) -> Marked:
-        """Writes durably that these at-most-once jobs, and debounced ones that were due then, are about to start here;
-        and proves that the worker holds them: a worker that was retired, or a write that arrives late, must not mark
-        the job of another worker.
-
-        Raises Superseded, with nothing written, when the worker is no longer on the roster.
-        """
+        """Writes that these at-most-once jobs, and debounced jobs that are still due at this time, start here. Proves
+        that the worker holds them: a retired worker, or a late write, must not mark the job of another worker. Raises
+        Superseded, with nothing written, when the worker is no longer on the roster."""
 
         def write(session: ClientSession) -> Marked:
             held = self._roster.show_life(worker, session)
@@ -203,60 +195,56 @@ class Transactions:
 
     @store_call
     def begin_run(self, worker: str, id: JobId, attempts: int, fields: Document) -> bool:
-        """Proves that the worker holds the job, and leaves the fields of a run on it (see `store/runs.py`); false, with
-        nothing written, when it does not."""
+        """Proves that the worker holds the job, and writes the fields of a run on it (see `store/runs.py`); false, with
+        nothing written, when it does not hold it."""
 
         def write(session: ClientSession) -> bool:
             if not self._roster.prove(worker, id, session):
                 session.abort_transaction()
                 return False
-            if not self._scheduled.begin_run(id, attempts, fields, session):
+            begun = self._scheduled.begin_run(id, attempts, fields, session)
+            if not begun:
                 session.abort_transaction()
-                return False
-            return True
+            return begun
 
         return self._transaction(write, locked_for=LONGEST_TRANSACTION)
-
-    def retire(self, worker: str, beats: int, decide: DecideOutcomes) -> LastEntry | None:
-        """One worker: see `retire_all`."""
-        return self.retire_all([(worker, beats)], decide)[0]
 
     @store_call
     def retire_all(
         self, silent: Sequence[tuple[str, int] | Unreadable], decide: DecideOutcomes
     ) -> list[LastEntry | None]:
-        """Takes silent workers, by id and beats, and entries that cannot be read off the roster. `decide`
-        returns the outcomes of the jobs that each was running, and of those that it may have started since its last
-        heartbeat: the next few in its list.
-
-        Returns what each held, or None where it showed life, can be read again, or is gone already.
-        """
+        """Removes silent workers, by id and beats, and unreadable entries from the roster. `decide` returns the
+        outcomes of the jobs that a worker was running, and of the jobs that it may have started since its last
+        heartbeat: the next few in its list. Returns the last entry of each worker, or None for an entry that has
+        changed or no longer exists."""
 
         def write(session: ClientSession) -> list[LastEntry | None]:
-            return [self._retired(self._roster.remove(each, session), decide, session) for each in silent]
+            return [self._retire(worker, decide, session) for worker in silent]
 
         return self._transaction(write)
 
-    def _retired(self, entry: LastEntry | None, decide: DecideOutcomes, session: ClientSession) -> LastEntry | None:
+    def _retire(
+        self, worker: tuple[str, int] | Unreadable, decide: DecideOutcomes, session: ClientSession
+    ) -> LastEntry | None:
+        entry = self._roster.remove(worker, session)
         if entry is None:
             return None
-        if not entry.assigned:
-            self._write(decide(entry, []), session)
-            return entry
-        first = [*entry.running, *entry.assigned[:MAY_HAVE_STARTED]]
-        query = {
-            "_id": {"$in": list(entry.assigned)},
-            "$or": [{"_id": {"$in": first}}, {"started_by": entry.worker}, {"locked_by": entry.worker}],
-        }
-        raw: Any = self._scheduled.collection.with_options(codec_options=RAW)
-        jobs = [decode_leniently(bytes(document.raw)) for document in raw.find(query, session=session)]
+        jobs: list[Document] = []
+        if entry.assigned:
+            first = [*entry.running, *entry.assigned[:MAY_HAVE_STARTED]]
+            query = {
+                "_id": {"$in": list(entry.assigned)},
+                "$or": [{"_id": {"$in": first}}, {"started_by": entry.worker}, {"locked_by": entry.worker}],
+            }
+            raw: Any = self._scheduled.collection.with_options(codec_options=RAW)
+            jobs = [decode_leniently(bytes(document.raw)) for document in raw.find(query, session=session)]
         self._write(decide(entry, jobs), session)
         return entry
 
     @store_call
     def archive_unheld(self, batch: OutcomeBatch, term: int, holder: str) -> None:
         """Archives jobs that no worker holds. Only the leader knows that, so it must still lead. Raises DocumentLocked,
-        with nothing written, when another transaction holds one of the jobs."""
+        with nothing written, when another transaction holds a job."""
         fence = _Fence("the lease")
 
         def write(session: ClientSession, batch: OutcomeBatch) -> None:
@@ -271,7 +259,7 @@ class Transactions:
     def archive_reduced(
         self, id: JobId, outcome: ToArchive, refused: DocumentRefused, now: datetime, term: int, holder: str
     ) -> None:
-        """The same of a job whose outcome MongoDB refuses: as much of it as it takes. Raises the last refusal."""
+        """The same for a job whose outcome MongoDB refuses: stores smaller forms of it. Raises the last refusal."""
         for form in reduced(id, outcome, None, now, str(refused)):
             if isinstance(form, ToArchive):
                 try:
@@ -282,8 +270,8 @@ class Transactions:
 
     @store_call
     def set_aside(self, record: Document, document: Mapping[str, Any], term: int, holder: str) -> bool:
-        """Moves a document that cannot be a job out of `scheduled`: a record of it goes into the archive. `document` is
-        the query that finds it; false, with nothing written, when that finds nothing any more."""
+        """Replaces a document in `scheduled` that cannot be a job by a record in the archive. `document` is the query
+        that finds it; false, with nothing written, when it finds nothing."""
 
         def write(session: ClientSession) -> bool:
             self._prove(term, holder, session)
@@ -298,14 +286,14 @@ class Transactions:
 
     @store_call
     def archive_new(self, id: JobId, ended: ToArchive, *, own_id: bool = False) -> bool:
-        """A job that never waited: it ran where it was made. With an id of the user's own (`own_id`): false, with
-        nothing written, when another job has that id."""
+        """Archives a job that ran in the process that created it and was never stored. With a custom id (`own_id`):
+        false, with nothing written, when another job has that id."""
         if not own_id:
             self._without_archived(OutcomeBatch({id: ended}), lambda session, batch: self._write(batch, session))
             return True
 
         def write(session: ClientSession) -> None:
-            # It waits for a moment, so that this and another insert of the same id cannot both succeed.
+            # Inserted and removed again, so that this and another insert of the same id cannot both succeed.
             self._scheduled.collection.insert_one({"_id": id}, session=session)
             self._write(OutcomeBatch({id: ended}), session)
 
@@ -320,7 +308,7 @@ class Transactions:
 
     @store_call
     def lead(self, term: int, holder: str, write: Callable[[ClientSession], T]) -> T:
-        """What only the leader may write. Raises Superseded, with nothing written, unless this term leads."""
+        """Runs the leader's writes. Raises Superseded, with nothing written, unless this term leads."""
 
         def fenced(session: ClientSession) -> T:
             self._prove(term, holder, session)
@@ -329,18 +317,18 @@ class Transactions:
         return self._transaction(fenced)
 
     def archive(self, batch: OutcomeBatch, session: ClientSession) -> None:
-        """Inside a transaction of the leader: archives jobs that nobody holds."""
+        """Inside a transaction of the leader: archives jobs that no worker holds."""
         self._write(batch, session)
 
     @store_call
     def by_hand(self, write: Callable[[ClientSession], T]) -> T:
-        """What a person does, all or nothing: on a session of its own, since many may do so at once."""
+        """Runs the writes of a person or producer, on a separate session: many of them may run at the same time."""
         with self._client.start_session() as session:
             return run_transaction(session, write)
 
     @store_call
     def fold_statistics(self, now: datetime) -> int:
-        """Adds up the counts of minutes that are over; returns how many documents that made superfluous."""
+        """Adds up the counts of past minutes; returns the number of documents that were folded."""
         return self._transaction(lambda session: self._statistics.fold(now, session))
 
     @store_call
@@ -352,10 +340,8 @@ class Transactions:
         term: int,
         holder: str,
     ) -> list[Plan] | None:
-        """Makes occurrences and moves their schedulers on. `decide` is told which urns have a job that has not ended.
-
-        None, with nothing written, when one of the schedulers is no longer what was seen.
-        """
+        """Creates occurrences and moves their schedulers on. `decide` gets the urns that have a job that has not ended.
+        None, with nothing written, when a scheduler has changed since it was read."""
 
         def write(session: ClientSession) -> list[Plan] | None:
             self._prove(term, holder, session)
@@ -380,7 +366,7 @@ class Transactions:
                 raise Superseded(f"term {term} is over; nothing was written")
 
     def _insert_new(self, jobs: Sequence[Job], session: ClientSession) -> None:
-        """All but those that exist: of a scheduler that was removed and made again while a clock went back."""
+        """Stores jobs, except for ids in use: of a scheduler that was created again after a clock was set back."""
         by_id = {job.id: job_document(job) for job in jobs}
         for id in self.ids_in_use(by_id, session):
             del by_id[id]
@@ -388,7 +374,7 @@ class Transactions:
             self._scheduled.collection.insert_many(list(by_id.values()), session=session)
 
     def ids_in_use(self, ids: Iterable[JobId], session: ClientSession) -> set[JobId]:
-        """Inside a transaction: those of these ids that a job has, waiting or ended."""
+        """Inside a transaction: the ids among these that a waiting or ended job has."""
         query, both = {"_id": {"$in": list(ids)}}, (self._scheduled.collection, self._archived.collection)
         if not query["_id"]["$in"]:
             return set()
@@ -411,15 +397,15 @@ class Transactions:
             scheduled.bulk_write(writes, ordered=False, session=session)
 
     def _without_archived(self, batch: OutcomeBatch, write: Callable[[ClientSession, OutcomeBatch], T]) -> T:
-        """Runs the transaction; if jobs are in the archive already (settled before, with an unknown outcome then),
-        runs it again without these."""
+        """Runs the transaction. If jobs are in the archive already (settled before, with an unknown outcome), runs it
+        again without them."""
         try:
             return self._transaction(lambda session: write(session, batch))
         except (BulkWriteError, DuplicateKeyError) as error:
             if not is_duplicate(error):
                 raise
-        rest = batch.without(self._archived.which_exist(batch.archive))
-        return self._transaction(lambda session: write(session, rest))
+        remaining = batch.without(self._archived.which_exist(batch.archive))
+        return self._transaction(lambda session: write(session, remaining))
 
     def _transaction(self, write: Callable[[ClientSession], T], locked_for: float = LOCKED_FOR_SECONDS) -> T:
         with self._turn:
@@ -432,8 +418,8 @@ class Transactions:
 
 
 class _Fence:
-    """The first write of a transaction, which proves the right to make it. If it meets another transaction, that says
-    nothing about the jobs: a smaller batch would meet it too."""
+    """The first write of a transaction, which proves the right to make it. A conflict there is not a conflict about the
+    jobs: a smaller batch would meet it too."""
 
     def __init__(self, what: str) -> None:
         self.passed = False

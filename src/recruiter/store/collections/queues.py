@@ -1,6 +1,6 @@
 """The number of waiting jobs by group and task: counted in one scan of the due index, about 2 µs per job.
 
-When very many jobs wait, the cleaner counts them regularly, and stores the counts for all readers (`steps/clean.py`), so
+When very many jobs wait, the cleaner counts them regularly and stores the counts for all readers (`steps/clean.py`), so
 that open screens do not keep the database busy.
 
     statistics:  _id: {queues: "waiting"}, at, next_at, until, kinds: [{group, task, due, postponed}]

@@ -1,14 +1,13 @@
-"""`roster`: the workers, and who holds which job. **This is the lock table.**
+"""`roster`: the workers and the jobs that they hold. **This is the lock table.**
 
     {_id: "host:pid:1f3a", host, pid, groups, tasks, slots, prefetch, ready, draining, term, beats, settled, given,
      given_at, pauses, session, sessions: [{pid, session}], runs, resources, metered: [{job, lane}], joined_at,
      seen_at, considered_dead_after, clock_offset, running: [{job, task, since}], assigned: [job ids],
      drained: {at, by, reason}}
 
-A worker holds exactly the jobs in its own `assigned`. Only the leader adds to it, and only while no newer term has
-been written there; only the worker itself takes from it, by settling or handing back; and retiring a worker removes
-the document, and with it every hold at once. So no lock can outlive its holder, and a worker that lost its document
-cannot complete anything.
+A worker holds exactly the jobs in its `assigned`. Only the leader adds to it, and only while no newer term is written
+there. Only the worker itself removes jobs from it, by settling or handing back. Retiring a worker deletes the document,
+and with it all its holds. So no lock outlives its holder, and a worker that lost its document cannot complete a job.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ from recruiter.domain.job import JobId
 from recruiter.domain.planning.arrivals import Offer
 from recruiter.domain.planning.workers import RosterWorker
 from recruiter.domain.unreadable import Parsed, Unreadable
-from recruiter.store.codec import RAW, Document, decode_leniently, this_document
+from recruiter.store.codec import Document, decode_leniently, this_document
 from recruiter.store.errors import store_call
-from recruiter.store.fields import BELIEVED_TERM, MOST
-from recruiter.store.reading import parse_one, parsed
+from recruiter.store.fields import BELIEVED_TERM, MOST, validator
+from recruiter.store.reading import ParsedCollection
 from recruiter.store.roster_fields import (
     Beat,
     Hold,
@@ -60,78 +59,36 @@ NAME = "roster"
 PATIENCE = 0.5
 """Seconds that the leader waits for a document that may be locked: a worker that died in a transaction locks its own
 for a minute. Shorter than a leader may be silent, or another one would take over and wait for the same lock."""
-
-VALIDATOR = {
-    "$jsonSchema": {
-        "required": [
-            "groups",
-            "tasks",
-            "slots",
-            "prefetch",
-            "ready",
-            "draining",
-            "term",
-            "beats",
-            "running",
-            "assigned",
-        ],
-        "properties": {
-            "_id": {"bsonType": "string"},
-            "groups": {"bsonType": ["null", "array"]},
-            "tasks": {"bsonType": "array"},
-            "slots": {"bsonType": "int"},
-            "prefetch": {"bsonType": "int"},
-            "ready": {"bsonType": "bool"},
-            "draining": {"bsonType": "bool"},
-            "term": {"bsonType": ["int", "long"]},
-            "beats": {"bsonType": ["int", "long"]},
-            "running": {"bsonType": "array"},
-            "assigned": {"bsonType": "array"},
-        },
-    }
-}
-
-
 _SESSIONS_KEPT = 500
-"""More than a worker has children, and those that died and could not be cleared away."""
-
+"""More than the children of a worker, and the dead children whose sessions could not be removed."""
+VALIDATOR = validator(
+    "groups tasks slots prefetch ready draining term beats running assigned",
+    _id="string",
+    groups="null array",
+    tasks="array",
+    slots="int",
+    prefetch="int",
+    ready="bool",
+    draining="bool",
+    term="int long",
+    beats="int long",
+    running="array",
+    assigned="array",
+)
 _PLANNING_FIELDS: Document = {
     **dict.fromkeys(
-        (
-            "groups",
-            "tasks",
-            "slots",
-            "prefetch",
-            "ready",
-            "draining",
-            "beats",
-            "session",
-            "sessions",
-            "host",
-            "resources",
-            "metered",
-            "drained",
-            "given",
-            "seen_at",
-            "considered_dead_after",
-        ),
-        1,
+        ("groups", "tasks", "slots", "prefetch", "ready", "draining", "drained", "beats", "term", "given"), 1
     ),
-    "term": 1,
+    **dict.fromkeys(("session", "sessions", "host", "resources", "metered", "seen_at", "considered_dead_after"), 1),
     "holds": {"$cond": [{"$isArray": "$assigned"}, {"$size": "$assigned"}, None]},
 }
-_VIEW_FIELDS: Document = {
-    **_PLANNING_FIELDS,
-    **dict.fromkeys(("host", "pid", "joined_at", "seen_at", "running", "clock_offset"), 1),
-}
-
+_VIEW_FIELDS: Document = {**_PLANNING_FIELDS, **dict.fromkeys(("pid", "joined_at", "running", "clock_offset"), 1)}
 _HOLDING: Document = {"assigned": 1, "settled": 1, "given": 1}
 
 ASSIGNED_TO_ME = "updateDescription.updatedFields.given"
-"""What a worker listens for on its own document; heartbeats do not change it."""
-
+"""The field that a worker watches on its own document; heartbeats do not change it."""
 ASSIGNMENT_FIELDS: Document = {"documentKey": 1, "updateDescription.updatedFields": 1}
-"""What `assignment_of` reads of an event."""
+"""The fields of an event that `assignment_of` reads."""
 
 ROOM_MADE: Document = {
     "$or": [
@@ -140,16 +97,17 @@ ROOM_MADE: Document = {
         {"updateDescription.updatedFields.ready": {"$exists": True}},
     ]
 }
-"""What the leader listens for while jobs wait that no worker can take: a worker joins, or has room again."""
+"""The events that the leader watches while no worker can take the waiting jobs: a worker joins, or has room again."""
 
 
-class Roster:
+class Roster(ParsedCollection):
+    name = NAME
+
     def __init__(self, collection: Collection[Document]) -> None:
-        self.collection = collection
+        super().__init__(collection)
         self._agreed = collection.with_options(read_concern=ReadConcern("majority"))
         self.patience = PATIENCE
-        """Grows where the server itself is slow; see steps/lead.py."""
-        self._raw: Collection[Any] = collection.with_options(codec_options=RAW)
+        """Grows while the server is slow; see steps/lead.py."""
         self.answered_at = 0
         """The cluster time of the last answer to `raise_term`, `assign` or `offer`. It is later than everything that
         the leader had read before."""
@@ -159,9 +117,7 @@ class Roster:
     @store_call
     def join(self, worker: str, facts: Mapping[str, Any]) -> None:
         """Inserts the worker as not ready: it is assigned nothing before it knows the newest term (`become_ready`).
-
-        Safe to repeat after an unknown outcome: the id is this registration's own.
-        """
+        Safe to repeat: the id belongs to this registration only."""
         fresh = {"ready": False, "draining": False, "term": 0, "beats": 0, "settled": 0, "given": 0, "pauses": 0}
         with contextlib.suppress(DuplicateKeyError):
             self.collection.insert_one({"_id": worker, **facts, **fresh, "running": [], "assigned": []})
@@ -173,8 +129,8 @@ class Roster:
 
     @store_call
     def beat(self, worker: str, facts: Mapping[str, Any], within: float) -> Beat | None:
-        """Shows life; None when the worker is off the roster."""
-        with pymongo.timeout(within):  # a connection that went dead must not cost the registration
+        """Writes a heartbeat; None when the worker is off the roster."""
+        with pymongo.timeout(within):  # a dead connection must not cost the registration
             found = self.collection.find_one_and_update(
                 {"_id": worker},
                 {"$inc": {"beats": 1}, "$set": dict(facts), "$currentDate": {"seen_at": True}},
@@ -185,14 +141,14 @@ class Roster:
 
     @store_call
     def holding(self, worker: str) -> Holding | None:
-        """What a majority of the nodes knows that the worker holds: only that may it start. An assignment that is on
-        the primary alone can be rolled back, and its jobs given to another worker."""
+        """The jobs of the worker by a majority read: it may start only these. An assignment that is on the primary
+        alone can be rolled back, and its jobs assigned to another worker."""
         found = self._agreed.find_one({"_id": worker}, _HOLDING)
         return holding_from(found) if found else None
 
     @store_call
     def holds_any(self, worker: str) -> bool:
-        """Whether jobs are assigned to the worker, or are about to be: also what a majority does not know yet."""
+        """Whether jobs are assigned to the worker, including assignments that a majority does not know yet."""
         return self.collection.find_one({"_id": worker, "assigned.0": {"$exists": True}}, {"_id": 1}) is not None
 
     def release(
@@ -203,14 +159,14 @@ class Roster:
         facts: Mapping[str, Any],
         settled: int | None = None,
     ) -> ReleaseAnswer | None:
-        """Takes these jobs off the worker's list, and whatever else is noted of them there. With `settled`, only if the
-        worker has made so many releases. None when the worker is off the roster, or has made another one."""
+        """Removes these jobs from the worker's lists. With `settled`, only if the worker has made this number of
+        releases. None when the worker is off the roster, or has made another release."""
         query: Document = {"_id": worker} if settled is None else {"_id": worker, "settled": settled}
-        these = {"$in": list(ids)}
+        released = {"$in": list(ids)}
         found = self.collection.find_one_and_update(
             query,
             {
-                "$pull": {"assigned": these, "running": {"job": these}, "metered": {"job": these}},
+                "$pull": {"assigned": released, "running": {"job": released}, "metered": {"job": released}},
                 "$inc": {"beats": 1, "settled": 1},
                 "$set": dict(facts),
             },
@@ -222,11 +178,8 @@ class Roster:
 
     @store_call
     def hand_back(self, worker: str, ids: Sequence[JobId]) -> Holding | None:
-        """Gives up jobs that were never started; nothing else changes for them.
-
-        It asks for the number of releases that it has read. So a write that was given up on, and arrives late, changes
-        nothing: it would take away a job that has been assigned to this worker again.
-        """
+        """Releases jobs that were never started. The write requires the number of releases that was read: a late write
+        must not release a job that has been assigned to this worker again."""
         while (found := self.collection.find_one({"_id": worker}, {"settled": 1})) is not None:
             released = self.release(worker, ids, None, {}, found["settled"])
             if released is not None:
@@ -234,22 +187,22 @@ class Roster:
         return None
 
     def show_life(self, worker: str, session: ClientSession) -> frozenset[JobId] | None:
-        """Inside a transaction: proves what the worker holds. It is a write, so that retiring the worker conflicts."""
+        """Inside a transaction: the jobs of the worker. It is a write, so that retiring the worker conflicts."""
         found = self.collection.find_one_and_update(
             {"_id": worker}, {"$inc": {"beats": 1}}, projection={"assigned": 1}, session=session
         )
         return frozenset(found["assigned"]) if found else None
 
     def prove(self, worker: str, job: JobId, session: ClientSession) -> bool:
-        """Inside a transaction: whether the worker holds this job. It is a write, so that whatever ends the hold
-        conflicts; and no sign of life, for it may come from a child of a supervisor that is dead or frozen."""
+        """Inside a transaction: whether the worker holds this job. It is a write, so that the end of the hold
+        conflicts. It is no heartbeat: it may come from a child of a dead or frozen supervisor."""
         held = {"_id": worker, "assigned": job}
         return self.collection.update_one(held, {"$inc": {"runs": 1}}, session=session).matched_count == 1
 
     @store_call
     def note_sessions(self, worker: str, pid: int, sessions: Sequence[SessionId]) -> bool:
-        """Notes that a process of this worker is about to write in these sessions (see `store/runs.py`). False when
-        the worker is off the roster."""
+        """Stores the sessions in which a process of this worker is about to write (see `store/runs.py`). False when the
+        worker is off the roster."""
         noted = [{"pid": pid, "session": session} for session in sessions]
         update = {"$push": {"sessions": {"$each": noted, "$slice": -_SESSIONS_KEPT}}}
         return self.collection.update_one({"_id": worker}, update).matched_count == 1
@@ -262,12 +215,11 @@ class Roster:
 
     @store_call
     def forget_sessions(self, worker: str, pids: Collection_[int]) -> None:
-        """These processes are dead, and their sessions ended."""
+        """Call this when these processes are dead and their sessions were ended."""
         self.collection.update_one({"_id": worker}, {"$pull": {"sessions": {"pid": {"$in": list(pids)}}}})
 
     @store_call
     def leave(self, worker: str) -> None:
-        """Off the roster: whatever it still held is free at once."""
         self.collection.delete_one({"_id": worker})
 
     # -- the leader's side -------------------------------------------------------------------------------------
@@ -279,23 +231,23 @@ class Roster:
             self.collection.update_many({"term": {"$lt": term}}, {"$set": {"term": term}}, session=session)
 
     def touch(self, worker: str, session: ClientSession) -> None:
-        """Inside a transaction that will be aborted: a write that fails at once where another one has the document."""
+        """Inside a transaction that will be aborted: fails immediately if another transaction has the document."""
         self.collection.update_one({"_id": worker}, {"$inc": {"beats": 1}}, session=session)
 
     @store_call
     def highest_term(self) -> int:
-        """Of the terms that are believed: a value that was written by hand may be anything."""
+        """The highest accepted term on the roster."""
         found = self._raw.find_one({"term": {"$lte": BELIEVED_TERM}}, {"_id": 0, "term": 1}, sort=[("term", -1)])
         return int(found["term"]) if found else 0
 
     @store_call
     def read(self) -> Parsed[RosterWorker]:
-        """Who is there, and how many jobs each holds; not which: see `held`."""
-        return parsed(NAME, self._raw.find({}, _PLANNING_FIELDS), registration_from)
+        """The workers and the numbers of their jobs; for the jobs see `held`."""
+        return self._parsed(registration_from, {}, _PLANNING_FIELDS)
 
     @store_call
     def held(self, session: ClientSession | None = None) -> set[JobId]:
-        """Every held job, also one whose document cannot be read otherwise."""
+        """Every held job, including jobs of entries that are otherwise unreadable."""
         return {job for _, jobs in self._assigned(session) for job in jobs}
 
     def _assigned(self, session: ClientSession | None = None) -> Iterator[tuple[str, list[JobId]]]:
@@ -306,30 +258,30 @@ class Roster:
     @store_call
     def assign(
         self,
-        hands: Mapping[str, Sequence[JobId]],
+        assignments: Mapping[str, Sequence[JobId]],
         term: int,
-        metered: Mapping[str, Sequence[tuple[JobId, str]]] = MappingProxyType({}),
+        limited: Mapping[str, Sequence[tuple[JobId, str]]] = MappingProxyType({}),
     ) -> bool:
-        """Gives jobs to workers, and notes the lanes of those that count against limits or resources. False when a
-        worker is gone or has seen a newer term: look at the lease again."""
+        """Assigns jobs to workers, and stores the lanes of jobs that count against limits or resources. False when a
+        worker has left or has seen a newer term: check the lease again."""
         writes = [
             UpdateOne(
                 {"_id": worker, "ready": True, "term": {"$lte": term}},
-                _assignment(term, _given(jobs, metered.get(worker, ()))),
+                _assignment(term, jobs, limited.get(worker, ())),
             )
-            for worker, jobs in hands.items()
+            for worker, jobs in assignments.items()
         ]
         with self._timed() as session:
             return self.collection.bulk_write(writes, ordered=False, session=session).matched_count == len(writes)
 
     @store_call
     def offer(self, offers: Mapping[str, Offer], term: int) -> bool:
-        """Like `assign`, to workers as somebody remembers them: the write checks that each takes jobs, has slots free
-        for all of its own, and has shown life lately. False when one of them did not take its jobs."""
+        """Like `assign`, to remembered workers: the write checks that the worker takes jobs, has free slots for all of
+        them, and has sent a recent heartbeat. False when a worker did not take its jobs."""
         writes = [
             UpdateOne(
                 {"_id": worker, "ready": True, "term": {"$lte": term}, **_takes(offer)},
-                _assignment(term, _given(offer.jobs, ())),
+                _assignment(term, offer.jobs),
             )
             for worker, offer in offers.items()
         ]
@@ -338,7 +290,7 @@ class Roster:
 
     @contextlib.contextmanager
     def _timed(self) -> Iterator[ClientSession]:
-        """A write of the leader: it waits no longer than it may, and notes the cluster time of its answer."""
+        """A write of the leader: bounded by `patience`; stores the cluster time of its answer."""
         client = self.collection.database.client
         with client.start_session(causal_consistency=False) as session, pymongo.timeout(self.patience):
             yield session
@@ -346,8 +298,7 @@ class Roster:
 
     @store_call
     def meter(self, worker: str, entries: Sequence[tuple[JobId, str]], term: int) -> None:
-        """Notes that jobs which this worker holds count from now on: a limit is new. A job that it has settled
-        meanwhile is left out."""
+        """Stores that these jobs of the worker count against a new limit. Jobs that it has settled are left out."""
         writes = [
             UpdateOne({"_id": worker, "term": {"$lte": term}, "assigned": id}, {"$push": {"metered": entry}})
             for (id, _), entry in zip(entries, _entries(entries), strict=True)
@@ -361,34 +312,30 @@ class Roster:
         return dict(self._assigned())
 
     def remove(self, seen: tuple[str, int] | Unreadable, session: ClientSession) -> LastEntry | None:
-        """Inside a transaction: takes a worker, by id and beats, off the roster unless it has shown life since; or an
-        entry that cannot be read, if it still cannot."""
-        if isinstance(seen, Unreadable):
-            return self._remove_unreadable(seen, session)
-        found = self._raw.find_one_and_delete({"_id": seen[0], "beats": seen[1]}, session=session)
-        return last_entry_from(bytes(found.raw)) if found is not None else None
-
-    def _remove_unreadable(self, entry: Unreadable, session: ClientSession) -> LastEntry | None:
-        found = self._raw.find_one(this_document(entry.raw), session=session)
-        if found is None or not isinstance(parse_one(NAME, bytes(found.raw), whole_registration_from), Unreadable):
+        """Inside a transaction: removes a worker, by id and beats, unless it has sent a heartbeat since; or an entry
+        that is still unreadable."""
+        if not isinstance(seen, Unreadable):
+            found = self._raw.find_one_and_delete({"_id": seen[0], "beats": seen[1]}, session=session)
+            return last_entry_from(bytes(found.raw)) if found is not None else None
+        entry = self._parsed_one(whole_registration_from, this_document(seen.raw), session=session)
+        if not isinstance(entry, Unreadable):
             return None
-        self.collection.delete_one(this_document(entry.raw), session=session)
-        return last_entry_from(bytes(found.raw))
+        self.collection.delete_one(this_document(seen.raw), session=session)
+        return last_entry_from(entry.raw)
 
     @store_call
     def tell_of_pauses(self) -> None:
-        """Tells every worker that what is paused has changed: it reads that with its next heartbeat."""
+        """Makes every worker read the pauses again with its next heartbeat."""
         self.collection.update_many({"pauses": {"$gte": 0, "$lte": MOST}}, {"$inc": {"pauses": 1}})
 
     @store_call
     def set_drained(self, worker: str, why: Mapping[str, Any] | None) -> bool:
-        """No more jobs for this worker, or with None: jobs again. What it holds it finishes."""
+        """Stops the assignment of jobs to this worker, or with None resumes it. The worker finishes its jobs."""
         update = {"$set": {"drained": dict(why)}} if why is not None else {"$unset": {"drained": ""}}
         return self.collection.update_one({"_id": worker}, update).matched_count == 1
 
     @store_call
     def holder(self, id: JobId) -> Hold | None:
-        """Who holds this job."""
         found = self._raw.find_one({"assigned": id}, {"running": 1, "given_at": 1})
         return hold_of(last_entry_from(bytes(found.raw)), id) if found is not None else None
 
@@ -402,36 +349,31 @@ class Roster:
 
     @store_call
     def entries(self) -> Parsed[RosterEntry]:
-        return parsed(NAME, self._raw.find({}, _VIEW_FIELDS).sort("_id", 1), entry_from)
+        return self._parsed(entry_from, {}, _VIEW_FIELDS, sort=[("_id", 1)])
 
     @store_call
     def unreadable(self) -> Sequence[Unreadable]:
-        return parsed(NAME, self._raw.find({}), whole_entry_from).unreadable
+        return self._parsed(whole_entry_from, {}).unreadable
 
 
-def _assignment(term: int, given: Document) -> Document:
-    now = {"$currentDate": {"given_at": True}}
-    return {"$set": {"term": term}, "$push": given, "$inc": {"given": 1}, **now}
+def _assignment(term: int, jobs: Sequence[JobId], limited: Sequence[tuple[JobId, str]] = ()) -> Document:
+    push: Document = {"assigned": {"$each": list(jobs)}}
+    if limited:
+        push["metered"] = {"$each": _entries(limited)}
+    return {"$set": {"term": term}, "$push": push, "$inc": {"given": 1}, "$currentDate": {"given_at": True}}
 
 
 def _takes(offer: Offer) -> Document:
-    """That slots are free for these jobs, and that the worker lives and has not been told to take none."""
-    last_moment = {"$subtract": ["$$NOW", int(offer.quiet_after * 1000)]}
+    """The condition that the worker is alive, is not drained, and has free slots for these jobs."""
+    oldest_heartbeat = {"$subtract": ["$$NOW", int(offer.quiet_after * 1000)]}
     return {
         "slots": {"$gte": len(offer.jobs)},
         f"assigned.{max(0, offer.slots - len(offer.jobs))}": {"$exists": False},
         "draining": False,
         "drained": None,
-        "$expr": {"$gt": ["$seen_at", last_moment]},
+        "$expr": {"$gt": ["$seen_at", oldest_heartbeat]},
     }
 
 
-def _given(jobs: Sequence[JobId], metered: Sequence[tuple[JobId, str]]) -> Document:
-    push: Document = {"assigned": {"$each": list(jobs)}}
-    if metered:
-        push["metered"] = {"$each": _entries(metered)}
-    return push
-
-
-def _entries(metered: Sequence[tuple[JobId, str]]) -> list[Document]:
-    return [{"job": job, "lane": lane} for job, lane in metered]
+def _entries(limited: Sequence[tuple[JobId, str]]) -> list[Document]:
+    return [{"job": job, "lane": lane} for job, lane in limited]

@@ -7,7 +7,6 @@ compared (`$eq`), so nothing in them can be an operator or a pattern.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -32,14 +31,9 @@ _CLOCKS_DISAGREE = timedelta(minutes=1)
 _STARTED, _ENDED = "last_execution.started_at", "last_execution.ended_at"
 
 
-def of_waiting(filter: JobFilter, now: datetime) -> Conditions:
-    """Conditions on a document in `scheduled`; its due time is left to `due_between`."""
-    return _of_any(filter, now)
-
-
 def of_ended(filter: JobFilter, now: datetime) -> Conditions:
     """Conditions on a document in `archived`; reason and time of its end are left to the index and its bounds."""
-    conditions = _of_any(filter, now)
+    conditions = of_waiting(filter, now)
     conditions |= _named("scheduled", "scheduled_at", filter.scheduled_since, filter.scheduled_until, now)
     if filter.recovered is not None:
         conditions["recovered"] = {"recovered_as": {"$ne" if filter.recovered else "$eq": None}}
@@ -74,31 +68,25 @@ def residual(conditions: Conditions, *answered: str) -> tuple[Document, ...]:
     return tuple(condition for word, condition in conditions.items() if word not in answered)
 
 
-def any_of(values: Iterable[Any]) -> Document:
-    several = list(values)
-    return {"$eq": several[0]} if len(several) == 1 else {"$in": several}
-
-
-def _of_any(filter: JobFilter, now: datetime) -> Conditions:
+def of_waiting(filter: JobFilter, now: datetime) -> Conditions:
+    """Conditions on a document in `scheduled`; its due time is left to `due_between`."""
     conditions: Conditions = {
-        word: {field: any_of(values)} for word, field in _ANY_OF.items() if (values := getattr(filter, word))
+        word: {field: {"$eq": values[0]} if len(values) == 1 else {"$in": list(values)}}
+        for word, field in _ANY_OF.items()
+        if (values := tuple(getattr(filter, word)))
     }
     if filter.tag:
         conditions["tag"] = {"tags": {"$all": list(filter.tag)}}
     if filter.error:
         conditions["error"] = {"last_execution.class": {"$in": [_ends_with(name) for name in filter.error]}}
     if filter.args:
-        wanted = [_argument(path, values) for path, values in filter.args]
+        wanted = [{"$or": [{f"args.{path}": {"$eq": value}} for value in values]} for path, values in filter.args]
         conditions["args"] = {"$and": [{"args": {"$exists": True}}, *wanted]}  # set-aside documents have no arguments
     if filter.attempts:
         conditions["attempts"] = {"attempts": {"$gte": filter.attempts}}
     if filter.slow is not None:
         conditions["slow"] = _between(_STARTED, _ENDED, filter.slow)
     return conditions | _named("created", "created_at", filter.created_since, filter.created_until, now)
-
-
-def _argument(path: str, values: tuple[Any, ...]) -> Document:
-    return {"$or": [{f"args.{path}": {"$eq": value}} for value in values]}
 
 
 def _ends_with(name: str) -> Any:

@@ -36,9 +36,8 @@ from recruiter.store.fields import LAST_MOMENT, is_job_id, job_id, moment_or_non
 from recruiter.store.job_fields import Use, names
 from recruiter.store.roster_fields import Hold
 from recruiter.store.search import matching
-from recruiter.store.search.ended import EndedJobs
-from recruiter.store.search.scans import Found, Position, Walk
-from recruiter.store.search.waiting import WaitingJobs, WaitingState
+from recruiter.store.search.indexes import EndedJobs, WaitingJobs, WaitingState
+from recruiter.store.search.scans import Found, Position, Scan
 
 LOOKS_AT = 5_000
 """Maximum number of documents that one page reads where no index answers; then the page may be short."""
@@ -184,29 +183,29 @@ class _Listing:
             raise _stale()
         if section == RUNNING:
             return self._running(after, limit, fields)
-        walk = self._walk(section, after)
-        if walk is None:
+        scan = self._scan(section, after)
+        if scan is None:
             return Found([], None, 0)
-        if after is not None and len(after) != len(walk.scan.order):
+        if after is not None and len(after) != len(scan.order):
             raise _stale()
-        return walk.page(after, limit, window, fields)
+        return scan.page(after, limit, window, fields)
 
     def count(self, section: str, after: Position | None, most: int | None) -> tuple[int, Position | None, int]:
         """The number, the position to continue after, and the number of documents read."""
         if section == RUNNING:
             found = self._running(None, len(self.holds) + 1, _ONLY_IDS)
             return len(found.documents), None, found.looked_at
-        walk = self._walk(section, after)
-        if walk is None:
+        scan = self._scan(section, after)
+        if scan is None:
             return 0, None, 0
-        number, reached = walk.count(after, most, WINDOW)
+        number, reached = scan.count(after, most, WINDOW)
         return number, reached, WINDOW if reached is not None else 0
 
-    def _walk(self, section: str, after: Position | None) -> Walk | None:
+    def _scan(self, section: str, after: Position | None) -> Scan | None:
         if section == ENDS:
-            return self._search.ended.walk(self._filter, self._now)
+            return self._search.ended.scan(self._filter, self._now)
         state = WaitingState(section)
-        return self._search.waiting.walk(state, self._filter, self._now, self.holds, after, self._also)
+        return self._search.waiting.scan(state, self._filter, self._now, self.holds, after, self._also)
 
     @store_call
     def _running(self, after: Position | None, limit: int, fields: Projection) -> Found:
