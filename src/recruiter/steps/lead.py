@@ -1,33 +1,32 @@
-"""Lead: one recruiter is the leader and assigns jobs; two leaders at once do no harm.
+"""Lead: one of the recruiters is the leader and assigns jobs. Two concurrent leaders do no harm.
 
-Any number of recruiters run; one leads. The lease document holds a *term* that grows at every takeover.
+The lease document holds a *term* that grows at every takeover.
 
     follower ──the lease's counter stood still──▶ acquire: term+1 ──▶ raise the term on every roster document ──▶ leader
         ▲                                                                                                          │
-        └──────────────── renewal refused: somebody else has taken over ◀──────────────────────────────────────────┘
+        └──────────────── renewal refused: another process has taken over ◀────────────────────────────────────────┘
 
-Time only decides when to try. What protects the jobs is the term: every assignment is a write on a worker's roster
-document that matches only while no newer term has been written there, and a new leader writes its term on all of them
-*before* it reads who holds what. An old leader that wakes up from a long freeze finds no document that takes its
-writes. A worker that joins meanwhile is not ready until it has read the newest term itself.
+Time only decides when to try. The term protects the jobs: an assignment is a write on a roster document that matches
+only while no newer term is written there, and a new leader writes its term on all of them *before* it reads the held
+jobs. So the writes of an old leader that wakes up from a long freeze match no document. A worker that joins meanwhile
+is not ready until it has read the newest term.
 
-If the outcome of an assignment is unknown (the network broke), the leader cannot know what the roster will say, now or
-after a write that is still on its way: it takes a new term before it goes on, and the late write no longer matches.
+If the outcome of an assignment is unknown, for example after a network failure, the write may still arrive later. The
+leader then takes a new term first, and the late write no longer matches.
 
-A new term is above every term that stands anywhere: in the lease, on the roster, beside the counts of starts. So a
-lease that somebody removed or restored from a backup costs one more term, and nothing else.
+A new term is higher than every term in the lease, on the roster and in the counts of starts. So a lease that was
+removed or restored from a backup costs one extra term, and nothing else.
 
-A worker that is killed in the middle of a settlement leaves its roster document locked on the server for a minute, and
-the leader could give nobody anything meanwhile. A write of the leader on the roster therefore waits for half a second
-at most; then `unblock` ends the sessions of the workers that hold a lock and have shown no life since. One that lives
-after all settles once more.
+A worker that is killed during a settlement leaves its roster document locked on the server for a minute. A write of the
+leader on the roster therefore waits for half a second at most. Then `unblock` ends the sessions of workers that hold a
+lock and have sent no heartbeat since. A worker that is still alive settles again.
 
-A transaction of the leader proves its term by a write on the lease, and so locks it against renewals until it ends. A
-follower therefore asks the server whether that transaction is at work before it takes the lease over.
+A transaction of the leader writes to the lease, and so blocks renewals until it ends. A follower therefore asks the
+server whether that transaction makes progress before it takes over the lease.
 
-A lease that no recruiter watches is renewed less often: a follower leaves a mark on it now and then, and every renewal
-says when to expect the next one. A recruiter that starts beside a leader without followers waits for one and a half of
-its intervals, a follower for three of the quick ones. Only the time of a takeover depends on it.
+A lease that no recruiter watches is renewed less often. A follower marks the lease regularly, and every renewal
+announces the next one. A recruiter that starts next to a leader without followers waits for one and a half of the
+announced intervals, a follower for three of the short ones. Only the time of a takeover depends on this.
 """
 
 from __future__ import annotations
@@ -50,33 +49,33 @@ from recruiter.store.database import Store
 
 _LEASE, _WORK = "lease", "work"
 _SPARED_SECONDS, _MAX_SPARED_SECONDS = 1.0, 16.0
-"""Time in which the session of one worker is not ended again: the first time, and at most. It doubles each time: one
-that lives and settles slowly must come to an end, and one that was slow and then dies must not stop the others."""
+"""The first and the longest time in which the session of a worker is not ended again. It doubles each time: a worker
+that is alive and settles slowly must succeed, and a slow worker that then dies must not block the others."""
 _FORGIVEN_SECONDS = 60.0
-"""After this time it is forgotten that the session of a worker was ended."""
-_MAX_PATIENCE_FACTOR = 8.0
+"""After this time, the next end of a worker's session counts as the first."""
+_MAX_PATIENCE_SECONDS = 8.0
 _UNWATCHED_INTERVAL_SHARE = 0.4
-"""Of the lease time: between two renewals while nobody watches. One and a half of these are well within it."""
+"""The share of the lease time between two renewals of an unwatched lease. One and a half of these fit into it."""
 _SILENT_AFTER_INTERVALS = 1.5
-"""How many of the intervals that the holder has promised must pass before it counts as silent."""
+"""The number of announced intervals after which the holder counts as silent."""
 _MARK_EVERY_SECONDS = WATCHED_SECONDS / 3
-"""Seconds after which a follower shows again that it watches the lease."""
+"""The interval in which a follower marks the lease as watched."""
 
 
 class Leadership:
     def __init__(self, store: Store, clock: Clock, lease_time: float) -> None:
         self._store = store
         self._clock = clock
-        # Three renewals may be late before anybody takes over; half a lease where it is short, not below a second.
+        # Three renewals may be late before a takeover; half of a short lease, but at most a second of it.
         self._silence = max(lease_time / 4, min(lease_time / 2, 1.0))
         self._seldom = max(self._silence, _UNWATCHED_INTERVAL_SHARE * lease_time)
         self.interval = self._quick = self._silence / 3
-        """Seconds between two renewals of a leader; more while nobody watches the lease."""
+        """Seconds between two renewals of a leader; longer for an unwatched lease."""
         self._promise = self._quick
-        """The interval that the next renewal announces to followers. It is kept from then on, not before: a follower
-        that trusts a shorter one takes over from a leader that lives."""
+        """The interval that the next renewal announces to followers. It is used from then on, not before: a follower
+        that trusts a shorter one takes over from a leader that is alive."""
         self.look_every = self._silence / 5
-        """Seconds between two looks of a follower."""
+        """Seconds between two checks of a follower."""
         self._observation = Observation()
         self._lock = threading.Lock()
         self._renewed_at = 0.0
@@ -86,7 +85,7 @@ class Leadership:
         self._doubted = False
         self._seen: dict[str, int] = {}
         self._spared: dict[str, tuple[float, float]] = {}
-        """Workers whose sessions were ended: when, and how long they are spared since then."""
+        """Workers whose sessions this leader has ended: the time, and the seconds for which they are spared."""
 
     @property
     def leading(self) -> bool:
@@ -101,8 +100,8 @@ class Leadership:
         return (self._mine.holder if self._mine else None) or ""
 
     def attend(self) -> bool:
-        """Keeps the lease, or watches it and takes it when it is free. To be called every `interval` by a leader, and
-        every `look_every` by a follower."""
+        """Keeps the lease, or watches it and takes it when it is free. A leader calls this every `interval` seconds, a
+        follower every `look_every` seconds."""
         mine = self._mine
         if mine is None:
             self._follow()
@@ -116,18 +115,18 @@ class Leadership:
         return self.leading
 
     def keep(self) -> None:
-        """Renews the lease when it is time. Any thread may call it, so that a long round costs nobody the lead."""
+        """Renews the lease when it is time. Any thread may call it, so that a long round does not lose the lease."""
         mine = self._mine
         if mine is not None and self._clock.monotonic() - self._renewed_at >= self.interval * 0.9:
             self._renew(mine)
 
     def doubt(self) -> None:
-        """An assignment may or may not have been written: no more of this term."""
+        """Call this when the outcome of an assignment is unknown: this term assigns nothing from now on."""
         self._doubted = True
 
     def verify(self) -> bool:
-        """Asks now whether the term still stands; for when a write was refused. A term below one that stands on the
-        roster or beside the counts of starts is given up for a new one."""
+        """Checks the term after a refused write. A term below another term on the roster or in the counts of starts is
+        replaced by a new one."""
         mine = self._mine
         if mine is not None:
             self._renew(mine)
@@ -143,18 +142,18 @@ class Leadership:
     # -- locks of the dead -----------------------------------------------------------------------------------------
 
     def saw(self, roster: Iterable[RosterWorker]) -> None:
-        """Remembers who has shown how much life, and that the writes of a round went through."""
+        """Remembers the heartbeat counters after a round without a timeout."""
         self._seen = {worker.id: worker.beats for worker in roster}
         self._store.roster.patience = max(PATIENCE, 0.9 * self._store.roster.patience)
 
     def unblock(self) -> list[str]:
-        """To be called when a write on the roster took too long. Ends the sessions of workers that hold a lock and have
-        shown no life since `saw`; returns these workers. If there are none, the server is slow: wait longer."""
+        """Call this when a write on the roster timed out. Ends the sessions of workers that hold a lock and have sent
+        no heartbeat since `saw`; returns these workers. If there are none, the server is slow: the patience grows."""
         if self._mine is None:
             return []
         before, roster = self._seen, self._store.roster.read()
         self._seen = {worker.id: worker.beats for worker in roster}
-        silent = [w for w in roster if before.get(w.id, w.beats) == w.beats]
+        silent = [worker for worker in roster if before.get(worker.id, worker.beats) == worker.beats]
         locked = [worker for worker in silent if self._store.transactions.is_locked(worker.id)]
         ended = [worker for worker in locked if self._may_end(worker.id)]
         for worker in ended:
@@ -162,11 +161,11 @@ class Leadership:
                 with suppress(StoreError):
                     self._store.transactions.end_session_of(session)
         if not locked:
-            self._store.roster.patience = min(_MAX_PATIENCE_FACTOR, 2 * self._store.roster.patience)
+            self._store.roster.patience = min(_MAX_PATIENCE_SECONDS, 2 * self._store.roster.patience)
         return [worker.id for worker in ended]
 
     def _may_end(self, worker: str) -> bool:
-        """If so, it is spared from now on, for twice as long as the last time."""
+        """Whether its session may be ended now; then the worker is spared for twice the last time."""
         now = self._clock.monotonic()
         self._spared = {id: (at, long) for id, (at, long) in self._spared.items() if now - at < _FORGIVEN_SECONDS}
         ended_at, spared_for = self._spared.get(worker, (now, 0.0))
@@ -190,12 +189,11 @@ class Leadership:
                 self._acquire(seen)
         elif now - self._marked_at >= _MARK_EVERY_SECONDS:
             self._marked_at = now
-            with suppress(StoreError):  # a hint, and no more
+            with suppress(StoreError):  # only a hint
                 self._store.leases.watch()
 
     def _is_at_work(self, lease: Lease) -> bool:
-        """A transaction of the holder locks the lease, so no renewal gets through. If the holder has used it just now,
-        it lives; one that died or stands still uses nothing."""
+        """Whether a transaction of the holder, which blocks renewals, has made progress recently."""
         work = self._store.transactions.sessions.work_done(lease.session) if lease.session is not None else None
         if work is None:
             return False
@@ -253,7 +251,7 @@ class Leadership:
             self.interval, self._promise = promise, self._seldom
 
     def _step_back(self, mine: Lease) -> None:
-        """Follows from now on, unless another thread has acquired the lease anew meanwhile."""
+        """Follows from now on, unless another thread has acquired the lease again meanwhile."""
         with self._lock:
             if self._mine is mine:
                 self._mine, self._raised, self._doubted = None, False, False

@@ -1,10 +1,10 @@
-"""Repeat: schedulers are made, changed, paused and removed; the leader makes the jobs of the occurrences that are due.
+"""Repeat: creates, changes, pauses and removes schedulers. The leader creates the jobs of due occurrences.
 
-    schedulers that are due ──▶ late_occurrences: which instants ──▶ one transaction: fence, move `handled`, insert jobs
+    due schedulers ──▶ late_occurrences: the instants ──▶ one transaction: fence, move `handled`, insert jobs
 
-Every occurrence is made once, whichever process dies. Its job and the moment up to which its scheduler is handled
-are written together or not at all, on three conditions: this term still leads, the scheduler is still what was seen,
-and no job with the id of this occurrence exists. Time only decides what is looked at.
+Every occurrence is created once, no matter which process dies. Its job and the new `handled` of its scheduler are
+written in one transaction, on three conditions: this term still leads, the scheduler has not changed since it was read,
+and no job with the id of this occurrence exists.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _OPTIONS = options()
 
 
 def put(store: Store, scheduler: Scheduler) -> Scheduler | None:
-    """Creates or changes it; returns the one there was. An occurrence that nobody has started yet is changed too."""
+    """Creates or changes it; returns the previous scheduler. Occurrences that have not begun are changed too."""
     before = store.schedulers.put(scheduler)
     if before is not None and not before.same_definition(scheduler):
         fields: Document = {name: value for name, value in job_document(scheduler.template).items() if name not in _OWN}
         ids = set(store.scheduled.not_begun(scheduler.urn))
         if ids:
-            ids -= store.roster.held()  # these may run now
+            ids -= store.roster.held()  # they may run now
             store.scheduled.change(list(ids), fields, [name for name in _OPTIONS if name not in fields])
     return before
 
@@ -51,7 +51,7 @@ def pause(store: Store, now: datetime, urn: str, by: str | None, reason: str | N
 
 
 def resume(store: Store, policies: SchedulePolicyRegistry, now: datetime, urn: str) -> None:
-    """Goes on with the first occurrence after now."""
+    """The next occurrence is the first after now."""
     while True:
         scheduler = get(store, urn)
         if scheduler.paused is None:
@@ -62,19 +62,18 @@ def resume(store: Store, policies: SchedulePolicyRegistry, now: datetime, urn: s
 
 
 def _not_found(urn: str) -> SchedulerNotFound:
-    return SchedulerNotFound(f"there is no scheduler {urn!r}; `recruiter scheduler list` shows those there are")
+    return SchedulerNotFound(f"there is no scheduler {urn!r}; `recruiter scheduler list` shows all schedulers")
 
 
 def remove(store: Store, now: datetime, urn: str) -> int:
-    """Removes it, and asks for its jobs that have not ended to be cancelled; returns how many."""
-    if not store.schedulers.exists(urn):  # it may be unreadable
+    """Removes it, and cancels its jobs that have not ended; returns their number."""
+    if not store.schedulers.remove(urn):
         raise _not_found(urn)
-    store.schedulers.remove(urn)
     return store.scheduled.flag_urn(urn, {"at": now, "by": "scheduler", "reason": "its scheduler was removed"})
 
 
 def extra_job(scheduler: Scheduler, now: datetime) -> Job:
-    """A job like an occurrence, now; its id is its own, so it takes no occurrence's place."""
+    """An extra job like an occurrence, due now. It has a new id, so it replaces no occurrence."""
     return replace(
         scheduler.template,
         id=new_id(),
@@ -98,26 +97,26 @@ def next_runs(scheduler: Scheduler, policies: SchedulePolicyRegistry, now: datet
 
 MAX_SCHEDULERS_PER_PASS = 500
 MAX_OCCURRENCES_PER_TRANSACTION = 1_000
-"""So many jobs are made in one transaction, near enough; the leader has other things to do between two."""
+"""Approximately; the leader has other work between two transactions."""
 _MAX_ASKING_SECONDS = 0.5
-"""Seconds for asking policies what is due; then those that have answered are served."""
+"""For the calls of schedule policies; then the occurrences that are known so far are created."""
 _RETRY_BROKEN_AFTER = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """What a look at the schedulers did."""
+    """The effects of a pass over the schedulers."""
 
     made: int = 0
     skipped: int = 0
     broken: tuple[tuple[str, str], ...] = ()
-    """Urns and reasons; also of schedulers that cannot be read."""
+    """Urns and reasons, including unreadable schedulers."""
     more: bool = False
-    """There may be others that are due: look again at once."""
+    """More schedulers may be due: repeat the pass immediately."""
 
 
 def repeat(store: Store, policies: SchedulePolicyRegistry, term: int, holder: str, now: datetime) -> Repetition:
-    """Looks once. Only for the leader; raises Superseded when it is not any more."""
+    """One pass. Only for the leader; raises Superseded when it no longer leads."""
     found = store.schedulers.due(now, MAX_SCHEDULERS_PER_PASS)
     until = store.clock.monotonic() + _MAX_ASKING_SECONDS
     occurrences = 0
@@ -137,15 +136,15 @@ def repeat(store: Store, policies: SchedulePolicyRegistry, term: int, holder: st
             store.schedulers.set_aside(scheduler, cut(str(error)), now + _RETRY_BROKEN_AFTER)
     plans = _make(store, dues, now, term, holder) if dues else []
     return Repetition(
-        made=sum(len(each.instants) for each in plans),
-        skipped=sum(each.skipped for each in plans),
+        made=sum(len(plan.instants) for plan in plans),
+        skipped=sum(plan.skipped for plan in plans),
         broken=(*broken, *((document.id, document.reason) for document in found.unreadable)),
         more=len(found) + len(found.unreadable) == MAX_SCHEDULERS_PER_PASS or len(dues) + len(broken) < len(found),
     )
 
 
 class _Calendar:
-    """Asks each policy once: on the hour, thousands of schedulers mean the same occurrences."""
+    """Calls each policy once: on the hour, thousands of schedulers have the same occurrences."""
 
     def __init__(self, policies: SchedulePolicyRegistry, now: datetime) -> None:
         self._policies = policies
@@ -171,5 +170,5 @@ def _make(store: Store, dues: dict[str, tuple[Scheduler, Due]], now: datetime, t
     if plans is not None:
         return plans
     if len(dues) == 1:
-        return []  # changed, paused or removed in this moment: the next look sees it as it is
-    return [made for urn, each in dues.items() for made in _make(store, {urn: each}, now, term, holder)]
+        return []  # it was just changed, paused or removed: the next pass reads it again
+    return [made for urn, due in dues.items() for made in _make(store, {urn: due}, now, term, holder)]

@@ -2,12 +2,12 @@
 
     at most once, and marked as started    lost: it must not run twice
     ran, or may have been started          back to its place; counts a worker death, the fifth is the last
-    certainly not started                  free, as it was
+    certainly not started                  free, unchanged
 
-When a whole worker dies, the machine is mostly the cause: it was reclaimed, or switched off. So that counts neither
-as an attempt nor as a crash. But one of the jobs may be the cause, also one that no heartbeat has reported yet. So each
-counts a *worker death*. A job with two of them shares no worker with another such job (domain/planning/pack.py): the
-cause is counted further, and the others are not. An attempt that ends by itself, well or not, sets the count back.
+When a whole worker dies, the machine is usually the cause: it was reclaimed or switched off. So this counts neither as
+an attempt nor as a crash. But a job may be the cause, even a job that no heartbeat has reported yet. So each of them
+counts a *worker death*. A job with two worker deaths shares no worker with another such job (domain/planning/pack.py):
+only the cause is counted further. An attempt that ends by itself resets the count.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ from recruiter.store.outcomes import OutcomeBatch
 from recruiter.store.roster_fields import LastEntry
 
 MAX_RETIRED_PER_TRANSACTION = 50
-"""Workers that are retired in one transaction."""
 _MAX_RETIRING_SECONDS = 0.5
-"""Seconds for retiring, near enough."""
 
 Silent: TypeAlias = RosterWorker | Unreadable
 
@@ -44,14 +42,14 @@ class Retired:
     ran: tuple[JobId, ...]
     released: int
     unreadable: str | None = None
-    """Why its entry could not be read, if that is why it was retired."""
+    """The reason why its entry was unreadable, if it was."""
 
 
 class Rescue:
-    """Remembers only how long each heartbeat has stood still, on this process's own clock.
+    """Observes how long each heartbeat counter has stood still, by the clock of this process.
 
-    A worker is dead after the time that it declares on the roster itself. `undeclared` seconds are for workers of
-    earlier releases, which declare none, and for entries that cannot be read. `patience` multiplies all of them.
+    A worker is dead after the time that it declares on the roster. `undeclared` seconds are for workers of earlier
+    releases, which declare none, and for unreadable entries. `patience` multiplies all of them.
     """
 
     def __init__(
@@ -70,8 +68,8 @@ class Rescue:
         return self._undeclared if declared is None else declared
 
     def is_quiet(self, worker: RosterWorker) -> bool:
-        """Whether it should be given no jobs for now: its heartbeat stands still, though not for long enough to retire
-        it; or nobody has seen it move, and it is old by the clock. A worker that has just joined is trusted at once."""
+        """Whether it should receive no jobs for now: its heartbeat counter stands still, but not long enough to retire
+        it; or this process has not observed it yet, and its last heartbeat is old by the clock."""
         still = self._observation.stood_still_for(worker.id, worker.beats)
         if still is not None:
             return still >= self.dead_after(worker) / 2
@@ -79,8 +77,8 @@ class Rescue:
         return age.total_seconds() >= self.dead_after(worker) / 2
 
     def retire_silent(self, roster: Sequence[RosterWorker], unreadable: Sequence[Unreadable] = ()) -> list[Retired]:
-        """Retires workers that are silent, and entries that could not be read for as long: nobody can give them jobs,
-        and what they hold nobody else could get. A worker that lives joins again, with an entry that can be read."""
+        """Retires silent workers, and entries that were unreadable for the same time: no leader can assign jobs to
+        them, and no other worker can get their jobs. A worker that is alive joins again with a valid entry."""
         now = self._clock.monotonic()
         keys = {bytes(this_document(entry.raw).raw).hex(): entry for entry in unreadable}
         self._observation.forget_all_but({*(worker.id for worker in roster), *keys})
@@ -90,23 +88,26 @@ class Rescue:
 
     def _is_dead(self, worker: Silent, key: str, beats: int, now: float) -> bool:
         dead_after = self._patience * self.dead_after(worker)
-        # Several looks fit into the time: one long gap between two looks proves nothing about the worker.
+        # Several observations must fit into the time: one long gap between two of them proves nothing.
         return self._observation.still_for(key, beats, now, longest_gap=dead_after / 3) >= dead_after
 
     def _retire_all(self, silent: Sequence[Silent]) -> list[Retired]:
-        """Some at once, and only for a while: the leader has more to do. The others are retired at the next look."""
+        """Retires as many as it can in a limited time; the others are retired by the next pass."""
         until = self._clock.monotonic() + _MAX_RETIRING_SECONDS
         retired: list[Retired] = []
         failures: list[Exception] = []
-        self._end_sessions(silent)
+        # A worker may have died during a settlement, and its children in transactions of their jobs.
+        sessions = [session for worker in silent if isinstance(worker, RosterWorker) for session in worker.sessions]
+        for session in {repr(session): session for session in sessions}.values():
+            self._store.transactions.end_session_of(session)
         for start in range(0, len(silent), MAX_RETIRED_PER_TRANSACTION):
-            some = silent[start : start + MAX_RETIRED_PER_TRANSACTION]
+            batch = silent[start : start + MAX_RETIRED_PER_TRANSACTION]
             try:
-                retired += self._retire(some)
+                retired += self._retire(batch)
             except StoreUnreachable:
                 raise
-            except Exception:  # what is wrong with one must not keep the others
-                retired += self._one_by_one(some, failures)
+            except Exception:  # an error of one worker must not block the others
+                retired += self._one_by_one(batch, failures)
             if self._clock.monotonic() > until:
                 break
         if failures and not retired:
@@ -124,12 +125,6 @@ class Rescue:
                 failures.append(error)
         return retired
 
-    def _end_sessions(self, silent: Sequence[Silent]) -> None:
-        """A worker may have died in the middle of a settlement, and its children in transactions of their jobs."""
-        sessions = [session for worker in silent if isinstance(worker, RosterWorker) for session in worker.sessions]
-        for session in {repr(session): session for session in sessions}.values():
-            self._store.transactions.end_session_of(session)
-
     def _retire(self, silent: Sequence[Silent]) -> list[Retired]:
         ran: dict[str, tuple[JobId, ...]] = {}
 
@@ -137,7 +132,8 @@ class Rescue:
             ran[entry.worker] = tuple(job["_id"] for job in jobs if _ran(job, entry))
             return OutcomeBatch.of([(job["_id"], self._outcome(job, entry)) for job in jobs])
 
-        entries = self._store.transactions.retire_all([_seen(worker) for worker in silent], decide)
+        seen = [worker if isinstance(worker, Unreadable) else (worker.id, worker.beats) for worker in silent]
+        entries = self._store.transactions.retire_all(seen, decide)
         return [
             Retired(
                 entry.worker,
@@ -151,7 +147,8 @@ class Rescue:
 
     def _outcome(self, job: Document, entry: LastEntry) -> outcomes.Outcome | None:
         ran = _ran(job, entry)
-        if not ran and not _slots_were_free(entry):
+        # With a free slot the worker may have started more jobs than it reported.
+        if not ran and 0 < entry.slots <= len(set(entry.assigned) & entry.running.keys()):
             return None
         now = self._clock.now()
         started_at = entry.running.get(job["_id"]) or job.get("started_at") or entry.given_at
@@ -168,14 +165,5 @@ class Rescue:
 
 
 def _ran(job: Document, entry: LastEntry) -> bool:
-    """Certainly: it was seen running, was marked as started, or signed."""
+    """Whether the job certainly ran: it was reported as running, or is marked as started."""
     return job["_id"] in entry.running or entry.worker in (job.get("started_by"), job.get("locked_by"))
-
-
-def _slots_were_free(entry: LastEntry) -> bool:
-    """Whether the worker may have started more jobs than it was seen running."""
-    return entry.slots < 1 or len(set(entry.assigned) & entry.running.keys()) < entry.slots
-
-
-def _seen(worker: Silent) -> Unreadable | tuple[str, int]:
-    return worker if isinstance(worker, Unreadable) else (worker.id, worker.beats)

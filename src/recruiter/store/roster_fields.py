@@ -1,12 +1,9 @@
-"""The fields of a roster document: the values that they make, and the parsers.
-
-The collection itself, and the protocol on it, is `store/collections/roster.py`.
-"""
+"""The values and parsers of roster documents. The protocol is in `store/collections/roster.py`."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -26,13 +23,13 @@ from recruiter.store.fields import HIGHEST_TERM, is_job_id
 from recruiter.store.sessions import SessionId, session_id
 
 _MOST_SLOTS = 100_000
-"""More than any host has; a worker that claims more would be given everything."""
+"""More than any host has: a worker that claims more would receive all jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a worker holds, as of its n-th release and its n-th assignment. Both numbers only grow: of two answers, the
-    one with a smaller number is older, and must be ignored."""
+    """The jobs of a worker after its n-th release and its n-th assignment. Both numbers only grow: an answer with a
+    smaller number is older and must be ignored."""
 
     assigned: list[JobId]
     settled: int
@@ -40,11 +37,11 @@ class Holding:
 
 
 class Assignment(NamedTuple):
-    """What the leader has given to a worker, as the change event on its document says."""
+    """New jobs of a worker, from the change event on its document."""
 
     worker: str
     given: int
-    """How many assignments there were with this one."""
+    """The number of its assignments, including this one."""
     jobs: list[JobId]
 
 
@@ -53,9 +50,9 @@ class ReleaseAnswer:
     """The answer to a release."""
 
     held: frozenset[JobId]
-    """Everything that the worker held before: only the outcomes of these jobs may be written."""
+    """The jobs before the release: only the outcomes of these jobs may be written."""
     holding: Holding
-    """What it holds now."""
+    """The jobs after the release."""
 
 
 class Beat(NamedTuple):
@@ -65,18 +62,18 @@ class Beat(NamedTuple):
     seen_at: datetime
     """The server's time."""
     pauses: int
-    """How often the worker was told that something was paused, or resumed."""
+    """The number of pauses and resumptions since the worker joined."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """That a worker holds a job."""
+    """The worker that holds a job."""
 
     worker: str
     since: datetime | None
-    """Since when it runs there, as far as the last heartbeat knew."""
+    """The start of the job, by the last heartbeat."""
     given_at: datetime | None = None
-    """When the worker was last given something: a job that does not run yet came to it then, or shortly before."""
+    """The time of the worker's last assignment: a job that does not run yet was assigned then, or shortly before."""
 
 
 WorkerState = Literal["works", "joining", "drained", "leaving", "silent"]
@@ -84,7 +81,7 @@ WorkerState = Literal["works", "joining", "drained", "leaving", "silent"]
 
 @dataclass(frozen=True, slots=True)
 class RosterEntry:
-    """A worker as people see it."""
+    """A worker, for reports."""
 
     id: str
     host: str
@@ -95,18 +92,16 @@ class RosterEntry:
     running: tuple[Mapping[str, Any], ...]
     leaving: bool = False
     drained: Mapping[str, Any] | None = None
-    """`at`, `by`, `reason`: a person has asked to give it no jobs."""
+    """`at`, `by`, `reason`: a person has stopped the assignment of jobs to it."""
     clock_offset: float | None = None
     """Seconds that the server's clock is ahead of its host's."""
 
     @property
     def dead_after(self) -> timedelta:
-        """The silence after which it counts as dead."""
         declared = self.registration.dead_after
         return timedelta(seconds=UNDECLARED_DEAD_AFTER_SECONDS if declared is None else declared)
 
     def is_silent(self, now: datetime) -> bool:
-        """Whether it is gone by the clocks, or will be declared dead."""
         return now - self.seen_at > self.dead_after
 
     def state(self, now: datetime) -> WorkerState:
@@ -121,24 +116,17 @@ class RosterEntry:
 
 @dataclass(frozen=True, slots=True)
 class LastEntry:
-    """What a worker held when it was taken off the roster, and what it ran; as far as that can be read."""
+    """The readable jobs of a worker that was removed from the roster."""
 
     worker: str
     assigned: tuple[JobId, ...]
     running: Mapping[JobId, datetime | None]
-    """Since when, where it is known."""
+    """With their starts, if they are known."""
     slots: int = 0
     given_at: datetime | None = None
-    """When it was last given something."""
 
-
-def holds_of(entry: LastEntry) -> Iterator[tuple[JobId, Hold]]:
-    for id in entry.assigned:
-        yield id, hold_of(entry, id)
-
-
-def hold_of(entry: LastEntry, id: JobId) -> Hold:
-    return Hold(entry.worker, entry.running.get(id), entry.given_at)
+    def hold(self, id: JobId) -> Hold:
+        return Hold(self.worker, self.running.get(id), self.given_at)
 
 
 def holding_from(document: Document) -> Holding:
@@ -146,10 +134,8 @@ def holding_from(document: Document) -> Holding:
 
 
 def assignment_of(event: Document) -> Assignment | None:
-    """The assignment that a change event on a roster document is about; None when it says something else.
-
-    It carries the new jobs one by one, by their place in the list; or all of the list, if that was empty before.
-    """
+    """The assignment in a change event on a roster document; None for other events. The event contains the new jobs by
+    their place in the list, or the whole list if it was empty before."""
     updated: Document = (event.get("updateDescription") or {}).get("updatedFields") or {}
     worker, given = (event.get("documentKey") or {}).get("_id"), updated.get("given")
     if not isinstance(worker, str) or not isinstance(given, int):
@@ -167,7 +153,7 @@ def released_from(before: Document, ids: Collection[JobId]) -> ReleaseAnswer:
 
 
 def registration_from(document: Document) -> RosterWorker:
-    """The parser of what is planned with."""
+    """The parser for planning."""
     groups = field.texts(document, "groups", None)
     drained = field.mapping(document, "drained", None)
     field.whole(document, "term", most=HIGHEST_TERM)
@@ -194,7 +180,7 @@ def registration_from(document: Document) -> RosterWorker:
 
 
 def entry_from(document: Document) -> RosterEntry:
-    """The parser of what people see."""
+    """The parser for reports."""
     drained = field.mapping(document, "drained", None)
     return RosterEntry(
         id=field.text(document, "_id"),
@@ -211,25 +197,25 @@ def entry_from(document: Document) -> RosterEntry:
 
 
 def whole_registration_from(document: Document) -> RosterWorker:
-    """The same of whole documents, as `read` sees them."""
+    """The parser for planning, of a whole document."""
     return registration_from({**document, "holds": len(field.array(document, "assigned", lambda _, id: id))})
 
 
 def whole_entry_from(document: Document) -> RosterEntry:
-    """The strictest of all: nothing in it is wrong."""
+    """The parser for reports, of a whole document."""
     return entry_from({**document, "holds": len(field.array(document, "assigned", field.job_id))})
 
 
 def sessions_from(document: Document) -> list[tuple[int, SessionId]]:
-    """Of its processes; what makes no sense is nobody's."""
-    noted = document.get("sessions")
+    """The sessions of its processes; invalid entries are skipped."""
+    stored = document.get("sessions")
     found: list[tuple[int, SessionId]] = []
-    for entry in noted if isinstance(noted, list) else ():
+    for entry in stored if isinstance(stored, list) else ():
         with contextlib.suppress(UnreadableDocument):
-            each = field.mapping({"sessions": entry}, "sessions")
-            session = session_id("sessions", each.get("session"))
+            entry = field.mapping({"sessions": entry}, "sessions")
+            session = session_id("sessions", entry.get("session"))
             if session is not None:
-                found.append((field.whole(each, "pid"), session))
+                found.append((field.whole(entry, "pid"), session))
     return found
 
 
@@ -252,12 +238,12 @@ def last_entry_from(raw: bytes) -> LastEntry:
 
 
 def job_ids_in(value: Any) -> list[JobId]:
-    """Of the list of an entry. A value that is no id was never assigned."""
+    """The ids in the list of an entry; other values were never assigned."""
     if not isinstance(value, list):
         return []
-    if {*map(type, value)} <= _KINDS_OF_IDS:  # nearly always, and the leader asks in every round
+    if {*map(type, value)} <= {ObjectId, UUID, int}:  # the usual case, in every round of the leader
         return value
-    return [each for each in value if is_job_id(each)]
+    return [id for id in value if is_job_id(id)]
 
 
 def _run(place: str, value: Any) -> Document:
@@ -272,9 +258,6 @@ def _run(place: str, value: Any) -> Document:
 def _limited_job(place: str, value: Any) -> tuple[JobId, str]:
     entry = field.mapping({place: value}, place)
     return field.job_id(f"{place}.job", entry.get("job")), field.text(entry, "lane")
-
-
-_KINDS_OF_IDS = {ObjectId, UUID, int}
 
 
 @lru_cache(maxsize=1000)

@@ -41,9 +41,7 @@ from recruiter.store.roster_fields import (
     ReleaseAnswer,
     RosterEntry,
     entry_from,
-    hold_of,
     holding_from,
-    holds_of,
     job_ids_in,
     last_entry_from,
     registration_from,
@@ -337,13 +335,14 @@ class Roster(ParsedCollection):
     @store_call
     def holder(self, id: JobId) -> Hold | None:
         found = self._raw.find_one({"assigned": id}, {"running": 1, "given_at": 1})
-        return hold_of(last_entry_from(bytes(found.raw)), id) if found is not None else None
+        return last_entry_from(bytes(found.raw)).hold(id) if found is not None else None
 
     @store_call
     def holds(self) -> dict[JobId, Hold]:
         """Every held job, with its worker."""
         found = self._raw.find({}, {"assigned": 1, "running": 1, "given_at": 1})
-        return {id: hold for document in found for id, hold in holds_of(last_entry_from(bytes(document.raw)))}
+        entries = (last_entry_from(bytes(document.raw)) for document in found)
+        return {id: entry.hold(id) for entry in entries for id in entry.assigned}
 
     # -- views -------------------------------------------------------------------------------------------------
 
