@@ -270,7 +270,7 @@ class Producer(RegistryOwner):
         is taken: JobExists."""
         if check_id and (self.store.scheduled.exists(job.id) or self.store.archived.which_exist([job.id])):
             raise JobExists(
-                f"a job with id {id_told(job.id)} exists already; it was left as it is, and this one did not run"
+                f"a job with id {id_told(job.id)} exists already; it was not changed, and this one did not run"
             )
         settle.run_inline(self.store, self._executor.run, job, own_id=check_id)
         return self.handle(job.id, returns)

@@ -5,11 +5,11 @@ and they are distributed in turn (domain/planning/workers.py). A lane is *limite
 host, count against a limit, or are isolated. These jobs are planned one by one (domain/planning/pack.py), together with
 the free jobs that compete for the same slots. Then the buffers of the workers are filled from the free lanes.
 
-Where tenants share a group (domain/planning/fair.py), each round also asks for the next jobs of each owner, and puts
-the jobs of the group into turns.
+If tenants share a group (domain/planning/fair.py), each round also asks for the next jobs of each owner, and puts the
+jobs of the group into turns.
 
 On an idle system `assign_new` gives new jobs to workers between two rounds, from the events of their inserts
-(domain/planning/arrivals.py says why that is safe). The other new jobs wait for the next round.
+(domain/planning/arrivals.py explains why that is safe). The other new jobs wait for the next round.
 """
 
 from __future__ import annotations
@@ -214,8 +214,7 @@ class _Planner:
         return self._fair.ordered(in_order, counts, max(slots, 1), self._taken)
 
     def _rivals(self, candidates: Sequence[Candidate]) -> Iterable[Candidate]:
-        """The next jobs of the free lanes on workers that serve a candidate: one for each free slot, and one that has
-        to wait."""
+        """The next jobs of the free lanes on workers that serve a candidate: one for each free slot, and one extra."""
         lanes = {candidate.lane for candidate in candidates}
         alike: dict[object, list[RosterWorker]] = {}
         for worker in self._situation.workers:

@@ -1,10 +1,10 @@
-"""Cancel: sets the cancelled flag, and archives flagged and expired jobs that nobody holds.
+"""Cancel: sets the cancelled flag, and archives flagged and expired jobs that no worker holds.
 
-The flag decides nothing by itself, so there is no race: the worker that holds a job stops and settles it; a job that
-nobody holds is archived by the leader, the only process that could assign it.
+The flag decides nothing by itself, so there is no race: the worker that holds a job stops and settles it. The leader,
+which is the only process that could assign a job, archives jobs that no worker holds.
 
-Expired jobs go the same way. A worker checks the time before it starts a job (execute.py); a job that waits, in a
-paused group or without a worker, is found here by the leader.
+Expired jobs go the same way. A worker checks the time before it starts a job (execute.py). The leader archives expired
+jobs that still wait, for example in a paused group.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch, ToArchive
 from recruiter.store.search import matching
 
-FLAGS_AT_ONCE = 500
+FLAGS_AT_ONCE = EXPIRED_AT_ONCE = 500
 _CHASED_FOR = timedelta(minutes=1)
 
 
@@ -42,44 +42,41 @@ def cancel(store: Store, clock: Clock, id: JobId, by: str | None = None, reason:
 def cancel_some(
     store: Store, filter: JobFilter, ids: Sequence[JobId], now: datetime, by: str | None, reason: str | None
 ) -> int:
-    """The same for jobs that a filter has found, if they are still such; returns how many. One that has ended meanwhile
-    is left as it is, and one that is flagged already is not counted again."""
+    """The same for jobs that a filter has found, if they still match it; returns their number. Jobs that have ended or
+    are flagged already are not counted."""
     fields = matching.residual(matching.of_waiting(filter, now), "worker", "slow")
     conditions = [*fields, *matching.due_between(filter, now)]
     return store.scheduled.flag_some(ids, conditions, {"at": now, "by": by, "reason": reason})
 
 
 def without_new_jobs(began: datetime, now: datetime) -> tuple[Document, ...]:
-    """The condition that leaves out jobs which have been made since, but for a minute's worth: cancelling does not run
-    after a quicker producer for ever. A date that lies in the future is somebody's mistake, and counts."""
+    """The condition that leaves out jobs that were created more than a minute after the call began: cancelling does not
+    chase a faster producer. Jobs with a date in the future are included: the date is wrong."""
     until = began + _CHASED_FOR
     return () if now <= until else ({"$nor": [{"created_at": {"$gt": until, "$lte": now}}]},)
 
 
-Tell = Callable[[Document], None]
+OnArchived = Callable[[Document], None]
 """Called with each job that was archived."""
 
 
-def _nobody(_: Document) -> None:
-    """Is told."""
-
-
-def archive_cancelled(store: Store, clock: Clock, term: int, holder: str, tell: Tell = _nobody) -> Parsed[JobId]:
-    """Archives a batch of flagged jobs that nobody holds. Only for the leader: no other process could assign them."""
+def archive_cancelled(
+    store: Store, clock: Clock, term: int, holder: str, on_archived: OnArchived = lambda _: None
+) -> Parsed[JobId]:
+    """Archives a batch of flagged jobs that no worker holds. Only for the leader: no other process assigns them."""
     free = store.scheduled.flagged(FLAGS_AT_ONCE, store.roster.held())
-    return _archive(store, clock.now(), term, holder, free, outcomes.cancelled, tell)
+    return _archive(store, clock.now(), term, holder, free, outcomes.cancelled, on_archived)
 
 
-EXPIRED_AT_ONCE = 500
-
-
-def archive_expired(store: Store, clock: Clock, term: int, holder: str, tell: Tell = _nobody) -> Parsed[JobId]:
-    """Archives a batch of expired jobs that nobody holds. Only for the leader."""
+def archive_expired(
+    store: Store, clock: Clock, term: int, holder: str, on_archived: OnArchived = lambda _: None
+) -> Parsed[JobId]:
+    """Archives a batch of expired jobs that no worker holds. Only for the leader."""
     now = clock.now()
     if not store.scheduled.any_expired(now):
         return Parsed()
     free = store.scheduled.expired(now, EXPIRED_AT_ONCE, store.roster.held())
-    return _archive(store, now, term, holder, free, outcomes.expired, tell)
+    return _archive(store, now, term, holder, free, outcomes.expired, on_archived)
 
 
 def _archive(
@@ -89,10 +86,10 @@ def _archive(
     holder: str,
     free: Parsed[Document],
     outcome: Callable[[Document, datetime], ToArchive],
-    tell: Tell,
+    on_archived: OnArchived,
 ) -> Parsed[JobId]:
-    """If MongoDB refuses what would be archived of a job, as much of it is archived as can be. A job that another
-    transaction holds is left for the next time."""
+    """If MongoDB refuses an outcome, a smaller form of it is archived. A job that another transaction holds is left for
+    the next pass."""
     left: set[JobId] = set()
 
     def write(archive: Sequence[tuple[JobId, ToArchive]]) -> None:
@@ -108,5 +105,5 @@ def _archive(
         write_split([(document["_id"], outcome(document, now)) for document in free], write, alone)
     archived = [document for document in free if document["_id"] not in left]
     for document in archived:
-        tell(document)
+        on_archived(document)
     return Parsed((document["_id"] for document in archived), free.unreadable)

@@ -65,11 +65,11 @@ def _refusal(store: Store, id: JobId, change: JobChange) -> RecruiterError | Non
         return JobNotFound(f"{job} has ended; `recover` runs it once more")
     lane, expires_at = document.get("lane"), document.get("expires_at")
     if lane is None:
-        return JobNotWaiting(f"{job} was inserted by another program and is not adopted yet; try again in a moment")
+        return JobNotWaiting(f"{job} was inserted by another program and is not adopted yet; try again in a second")
     if lane == CANCELLED_LANE:
         return JobNotWaiting(f"{job} is being cancelled")
     if hold is not None:
-        return JobNotWaiting(f"worker {hold.worker} holds {job}: it runs, or starts in a moment; nothing was changed")
+        return JobNotWaiting(f"worker {hold.worker} holds {job}: it runs, or starts soon; nothing was changed")
     if lane == BLOCKED_LANE:
         return JobNotWaiting(f"{job} waits for other steps of its flow, or its flow is paused; nothing was changed")
     if not isinstance(change.to, datetime):

@@ -1,7 +1,6 @@
-"""Clean: ended jobs are removed, by a person or when their time is over; waiting jobs are counted when there are very
-many.
+"""Clean: removes ended jobs, for a person or when they are old enough; counts waiting jobs when there are very many.
 
-Jobs are removed in batches, so that other users of the database are not held up.
+Jobs are removed in batches, so that other users of the database do not wait.
 """
 
 from __future__ import annotations
@@ -24,9 +23,17 @@ from recruiter.store.database import Store
 from recruiter.store.search import matching
 from recruiter.store.transactions import InTransaction
 
+MAX_REMOVED_PER_BATCH = 1000
+MAX_FLOWS_PER_PASS = 20
+COUNTS_KEPT = timedelta(days=30)
+MAX_COUNTED_BY_READERS = 50_000
+"""Up to this number, each reader counts the waiting jobs itself, in about a tenth of a second."""
+_AFTER_A_WINDOW = timedelta(minutes=1)
+"""For clocks that differ."""
+
 
 def remove(store: Store, id: JobId) -> None:
-    """Removes a job that has ended. Raises JobNotFound when it waits, runs, or never was; InvalidFlow of a step."""
+    """Removes an ended job. Raises JobNotFound if it waits, runs or does not exist, and InvalidFlow for a step."""
     if store.archived.remove([id]):
         return
     ended = store.archived.get(id)
@@ -41,19 +48,12 @@ def remove(store: Store, id: JobId) -> None:
 
 
 def remove_some(store: Store, filter: JobFilter, ids: Sequence[JobId], now: datetime) -> int:
-    """The same for jobs that a filter has found; returns how many."""
+    """The same for jobs that a filter has found; returns their number."""
     return store.archived.remove(ids, matching.residual(matching.of_ended(filter, now)))
 
 
-MAX_REMOVED_PER_BATCH = 1000
-
-
-COUNTS_KEPT = timedelta(days=30)
-"""They are small, and tell whether this Monday is like the last."""
-
-
 def clean_counts(store: Store, now: datetime, keep_for: timedelta) -> int:
-    """Removes one batch of the oldest counts; they are kept for a month, or as long as the jobs if that is longer."""
+    """Removes one batch of the oldest counts. They are kept for a month, or as long as the jobs if that is longer."""
     return store.statistics.remove_older(now - max(keep_for, COUNTS_KEPT), MAX_REMOVED_PER_BATCH)
 
 
@@ -65,11 +65,8 @@ def clean(
     *,
     since: datetime | None = None,
 ) -> int:
-    """Removes one batch of the oldest archived jobs; a full batch means that there may be more.
-
-    Those that did not succeed are kept for `keep_failed`, or for as long as they say themselves. Those that succeeded
-    are looked for from `since` on.
-    """
+    """Removes one batch of the oldest archived jobs; after a full batch there may be more. Jobs that did not succeed
+    are kept for `keep_failed`, or for the time in their own option. Jobs that succeeded before `since` are skipped."""
     archived = store.archived
     removed = archived.remove_succeeded(now - keep_for, MAX_REMOVED_PER_BATCH, since)
     if removed < MAX_REMOVED_PER_BATCH:
@@ -80,14 +77,11 @@ def clean(
     return removed
 
 
-MAX_FLOWS_PER_PASS = 20
-
-
 def forget_flows(store: Store, now: datetime, keep_for: timedelta, keep_failed: timedelta | None = None) -> int:
-    """Removes old flows, each with all its jobs; returns how many jobs. A full batch means that there may be more.
+    """Removes old flows, each with all its jobs; returns the number of jobs. After a full batch there may be more.
 
-    A step that was removed alone could neither succeed nor fail for those that wait for it. So a flow is first marked
-    as forgotten, in a transaction in which none of its steps waits; from then on nothing can be added to it.
+    A step that was removed alone could neither succeed nor fail for its dependents. So a flow is first marked as
+    forgotten, in a transaction in which none of its steps waits; from then on nothing can be added to it.
     """
     failed_than = now - (keep_for if keep_failed is None else keep_failed)
     removed = 0
@@ -105,13 +99,12 @@ def _forget(store: Store, flow: ObjectId, session: InTransaction) -> bool:
 
 
 def clean_unique_keys(store: Store, now: datetime) -> int:
-    """Removes one batch of keys of unique jobs that are no longer needed; returns how many it has looked at."""
+    """Removes one batch of unneeded keys of unique jobs; returns the number of keys that were checked."""
     return store.unique_keys.forget(now, store.scheduled.which_exist, MAX_REMOVED_PER_BATCH)
 
 
 def clean_starts(store: Store, now: datetime) -> int:
-    """Removes the counts of starts that no limit needs any more; returns how many. A limit by key has one for each
-    key."""
+    """Removes the counts of starts that no limit needs; returns their number. A limit by key has a count per key."""
     rules = store.limits.read()
     windows = {limit.subject: limit.rate.window for limit in rules.limits if limit.rate is not None}
     old = {
@@ -120,17 +113,6 @@ def clean_starts(store: Store, now: datetime) -> int:
         if all(now - moment > windows.get(subject_of(bucket), timedelta()) + _AFTER_A_WINDOW for moment, _ in log)
     }
     return store.limits.forget_starts(dict(list(old.items())[:MAX_REMOVED_PER_BATCH]))
-
-
-_AFTER_A_WINDOW = timedelta(minutes=1)
-"""Clocks differ a little."""
-
-MAX_COUNTED_BY_READERS = 50_000
-"""Up to so many are counted in about a tenth of a second: then each reader counts for itself."""
-
-_AT_LEAST = timedelta(seconds=5)
-_SHARE = 20
-"""Counting may take a twentieth of the time."""
 
 
 def count_waiting(store: Store) -> bool:
@@ -144,15 +126,15 @@ def count_waiting(store: Store) -> bool:
     began = store.clock.monotonic()
     backlogs = store.queues.count(now)
     took = timedelta(seconds=store.clock.monotonic() - began)
-    rest = max(_AT_LEAST, _SHARE * took)
+    pause = max(timedelta(seconds=5), 20 * took)  # counting takes a twentieth of the time at most
     # The next count may be late; readers should not have to count meanwhile.
-    store.queues.keep(backlogs, at=now, next_at=now + rest, until=now + took + 3 * rest)
+    store.queues.keep(backlogs, at=now, next_at=now + pause, until=now + took + 3 * pause)
     return True
 
 
 def sample_waiting(store: Store, roster: Sequence[RosterWorker], *, always: bool) -> bool:
-    """Stores how many jobs wait and run now, for charts; returns whether there are any. If there are none, that is
-    stored only with `always`."""
+    """Stores the numbers of waiting and running jobs, for charts; returns whether jobs wait. Without jobs, it stores
+    them only with `always`."""
     if not always and not store.queues.about():
         return False
     now = store.clock.now()

@@ -1,16 +1,16 @@
 """Enqueue: the first step of a job's life.
 
 *Batch while busy*: one thread writes for all callers. It takes the jobs that have gathered during its last write, and
-each caller goes on when its own job is durable.
+each caller continues when its own job is durable.
 
     thread      leaves a call, waits for its lock         ─┐
     coroutine   leaves a call, awaits its future          ─┤
                                                            ▼
     writing thread    any call? ──▶ gather ──▶ one insert ──▶ answer: locks, and each event loop once
 
-The thread belongs to no caller. A job that enqueues may be interrupted: it leaves alone, and the write goes on for the
-others. Callers and the thread share a deque, a queue of wake-ups and a lock for each caller, all of which are atomic in
-Python: an exception that arrives between any two instructions leaves them whole.
+The thread belongs to no caller. A job that enqueues may be interrupted: the write continues for the others. Callers and
+the thread share a deque, a queue of wake-ups and a lock for each caller, all of which are atomic in Python: an
+exception between any two instructions leaves them intact.
 """
 
 from __future__ import annotations
@@ -120,11 +120,11 @@ class Enqueuer:
                     with answered_within(self._patience):
                         refusals = self._scheduled.insert(documents)
                 except StoreUnreachable as error:
-                    rest = [*part[offset:], *(document for other in parts for document in other)]
+                    left = [*part[offset:], *(document for other in parts for document in other)]
                     if not first:
-                        told = f"it is not known which of these {len(rest):,} jobs are stored"
-                        raise StoreUnreachable(f"{error}; {told}") from error
-                    return errors | _given_up(rest, first, len(documents), error)
+                        unknown_jobs = f"it is not known which of these {len(left):,} jobs are stored"
+                        raise StoreUnreachable(f"{error}; {unknown_jobs}") from error
+                    return errors | _given_up(left, first, len(documents), error)
                 for index, refused in refusals.items():
                     errors[first + index] = refusal(documents[index]["_id"], documents[index]["task"], refused)
             start += len(part)
@@ -138,8 +138,8 @@ class Enqueuer:
     # -- the caller ----------------------------------------------------------------------------------------------
 
     def _leave(self, call: _Caller) -> None:
-        # The thread first says how many calls it wants and then looks for them; a caller first leaves its call and then
-        # looks how many are wanted. So one of the two sees the other.
+        # The thread first writes the number of calls that it wants and then checks for calls. A caller first leaves its
+        # call and then reads that number. So at least one side sees the other.
         self._calls.append(call)
         if len(self._calls) >= self._wanted:
             self._wakes.put(None)
@@ -148,7 +148,7 @@ class Enqueuer:
     def ensure_writer(self) -> None:
         try:
             self._thread.ensure()
-        except RuntimeError:  # the interpreter is ending, and starts no more threads
+        except RuntimeError:  # the interpreter is ending, and cannot start threads
             self._write_gathered()
 
     def report_silence(self, id: JobId) -> None:
@@ -173,8 +173,8 @@ class Enqueuer:
         return bool(self._calls)
 
     def _gather(self, answered: int) -> None:
-        """The callers that were just answered are on their way with their next jobs. The thread waits for that many
-        calls, as long as one comes within a moment after the other; the last one wakes it."""
+        """The callers that were just answered are about to send their next jobs. The thread waits for that number of
+        calls, as long as each arrives within GATHER_SECONDS; the last call wakes it."""
         gathered = 0
         while gathered < len(self._calls) < answered:
             gathered = len(self._calls)
@@ -215,7 +215,7 @@ class Enqueuer:
 
 
 class _Patience:
-    """How long one caller waits, and what it does meanwhile."""
+    """The waiting of one caller."""
 
     __slots__ = ("_began", "_enqueuer", "_id", "_reported", "_within")
 
@@ -230,7 +230,7 @@ class _Patience:
         return max(0.0, min(SILENCE_SECONDS, self._began + self._within - time.monotonic()))
 
     def check(self) -> None:
-        """Raises StoreUnreachable when the time is over. Restarts the writing thread if it has died."""
+        """Raises StoreUnreachable after `within` seconds. Restarts the writing thread if it has died."""
         waited = time.monotonic() - self._began
         if self._within is not None and waited >= self._within:
             raise unknown(self._id, f"MongoDB has not answered within {self._within:g} s")
@@ -249,7 +249,7 @@ def _answer(calls: list[_Caller]) -> None:
         else:
             loops.setdefault(call.future.get_loop(), []).append(call.future)
     for loop, futures in loops.items():
-        with suppress(RuntimeError):  # the loop is closed: nobody awaits them any more
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(_wake, futures)
 
 
@@ -270,28 +270,28 @@ def _raise_error(call: _Caller, job: Job) -> None:
 
 
 def _given_up(
-    rest: Sequence[RawBSONDocument], first: int, on_their_way: int, error: StoreUnreachable
+    left: Sequence[RawBSONDocument], first: int, on_their_way: int, error: StoreUnreachable
 ) -> dict[int, RecruiterError]:
     """The errors of jobs of which the first `on_their_way` may be stored; `first` is the position of the first."""
     return {
         first + number: unknown(document["_id"], str(error))
         if number < on_their_way
         else StoreUnreachable(f"{error}; job {id_told(document['_id'])} is not stored")
-        for number, document in enumerate(rest)
+        for number, document in enumerate(left)
     }
 
 
 def unknown(id: JobId, why: str) -> StoreUnreachable:
-    """The error of a caller whose job may be stored, or not."""
+    """The error of a caller whose job may or may not be stored."""
     return StoreUnreachable(
         f"{why}; it is not known whether job {id_told(id)} is stored. "
-        "Ask recruiter.find() for it, or enqueue with an id of your own, which is safe to do again"
+        "Ask recruiter.find() for it, or enqueue with your own id, which is safe to repeat"
     )
 
 
 def refusal(id: JobId, task: str, error: str) -> RecruiterError:
     if error == "duplicate":
-        return JobExists(f"there is a job with id {id_told(id)} already; it was left as it is")
+        return JobExists(f"there is a job with id {id_told(id)} already; it was not changed")
     return InvalidJob(f"MongoDB refused the job {id_told(id)} of task {task!r}: {error}")
 
 

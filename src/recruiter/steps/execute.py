@@ -174,7 +174,7 @@ class Executor:
             if self.worker == HERE and isinstance(outcome, Rescheduled):
                 return outcome.with_fields(_new_checkpoints(attempt))  # nothing of the job has been stored before
             return outcome
-        except Exception as error:  # a field of the document has a value that no producer of ours writes
+        except Exception as error:  # a field of the document has an invalid value
             reason = f"cannot be run: {type(error).__name__}: {error}"
             return outcomes.unreadable(document["_id"], raw, self._clock.now(), reason)
         finally:
@@ -446,7 +446,7 @@ class Executor:
             owner.instruments.flush()
 
     def _tell(self, attempt: Attempt, call: Call | None, name: str, **fields: Any) -> None:
-        """Tells the listeners of the application, and the workable itself."""
+        """Emits an event to the listeners of the application, and to the workable itself."""
         listener = call.listener if call is not None else None
         if listener is None and not any(owner.events.heard for owner in self._owners):
             return
@@ -494,8 +494,8 @@ def _without_results(document: Document, error: InvalidArguments) -> InvalidArgu
         return error
     steps = ", ".join(str(step) for step in missing)
     return InvalidArguments(
-        f"{error}. Of the steps whose results are its arguments, step {steps} gave no result: it returned none, did "
-        f"not succeed, or returned more than can be kept; `recruiter job show {missing[0]}` says which"
+        f"{error}. Its arguments need the results of other steps, and step {steps} gave no result: it returned none, "
+        f"did not succeed, or returned more than can be kept; `recruiter job show {missing[0]}` shows the reason"
     )
 
 
@@ -614,11 +614,11 @@ def _put_off(document: Document, again: TransactionRepeats) -> BaseException:
     conflicts = document.get("conflicts") or 0
     if conflicts < _MOST_CONFLICTS:
         return _Conflict(_REPEATED_LATER, reason=str(again))
-    return TransactionRepeats(f"{again}. The job has been put off for that {conflicts} times, and is not any more")
+    return TransactionRepeats(f"{again}. The job has been put off for that {conflicts} times, which is the maximum")
 
 
 class _Stopped(BaseException):
-    """The StopIteration of a job, on its way out of a generator, which cannot raise it as it is."""
+    """The StopIteration of a job: a generator cannot raise it unchanged."""
 
     def __init__(self, error: StopIteration) -> None:
         self.error = error

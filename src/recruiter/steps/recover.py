@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 
 from recruiter.domain.flow import FlowStep
 from recruiter.domain.job import ArchivedJob, Job, JobId
@@ -13,15 +14,15 @@ from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidFlow, InvalidJob, JobNotFound, JobSucceeded
 from recruiter.store.batches import ids_in_batches
-from recruiter.store.codec import Document, anew, encode_job
+from recruiter.store.codec import anew, encode_job
 from recruiter.store.database import Store
 from recruiter.store.in_session import InSession, Steps, in_own_transaction
 from recruiter.store.search import matching
 
 
 def job_anew(store: Store, id: JobId, now: datetime, at: datetime | None, *, again: bool) -> Job:
-    """The job that repeats one that has ended, due now or then; not stored yet. A job that succeeded is repeated only
-    with `again`. Raises JobNotFound, JobSucceeded, InvalidFlow."""
+    """The job that repeats an ended job, due now or at `at`; not stored yet. A job that succeeded is repeated only with
+    `again`. Raises JobNotFound, JobSucceeded, InvalidFlow."""
     ended = store.archived.get(id)
     if ended is None:
         waiting = " it has not ended yet" if store.scheduled.exists(id) else " there is no such job"
@@ -51,16 +52,15 @@ def _anew(store: Store, ended: ArchivedJob, now: datetime, at: datetime) -> Job:
 def _recovered_before(store: Store, ended: ArchivedJob, place: FlowStep) -> InvalidFlow:
     """A step waits or runs once: only its last job can be recovered."""
     last = store.flow_steps.last_jobs(place.flow, [place.step]).get(place.step, {})
-    told = {None: "has not ended yet", True: "has succeeded", False: "can be recovered"}[last.get("done")]
+    state = {None: "has not ended yet", True: "has succeeded", False: "can be recovered"}[last.get("done")]
     return InvalidFlow(
         f"job {id_told(ended.id)}, a step of flow {place.flow}, was recovered before; the last job of this step is "
-        f"{id_told(last.get('_id', ended.recovered_as))}, which {told}"
+        f"{id_told(last.get('_id', ended.recovered_as))}, which {state}"
     )
 
 
 def recovering(job: Job) -> Callable[[InSession], Steps[None]]:
-    """Stores the job that repeats another; what happened to the old one stays with it in the archive. Raises
-    JobNotFound, InvalidFlow."""
+    """Stores the job that repeats another. Raises JobNotFound, InvalidFlow."""
     old = job.recovered_from
     assert old is not None
 
@@ -78,31 +78,20 @@ def recovering(job: Job) -> Callable[[InSession], Steps[None]]:
 
 
 def recover_some(store: Store, filter: JobFilter, ids: Sequence[JobId], now: datetime, at: datetime | None) -> int:
-    """The same for jobs that a filter has found; returns how many. Those that somebody else has recovered meanwhile are
-    left out, and what was set aside and is no job."""
+    """The same for jobs that a filter has found; returns their number. Jobs that were recovered meanwhile are left out,
+    and documents that cannot be a job."""
     conditions = matching.residual(matching.of_ended(filter, now))
-    batches = ids_in_batches(store.archived.collection, ids, max(1, len(ids)))
-    return sum(_recover_batch(store, filter, batch, conditions, now, at) for batch in batches)
-
-
-def _recover_batch(
-    store: Store,
-    filter: JobFilter,
-    ids: Sequence[JobId],
-    conditions: Sequence[Document],
-    now: datetime,
-    at: datetime | None,
-) -> int:
-    ended = store.archived.get_some(ids, conditions)
-    repeated = {job.id: encode_job(_anew(store, job, now, at or now)) for job in ended if job.task}
-    again = bool(filter.recovered)
-    return (
-        in_own_transaction(store, lambda here: here.recover(repeated, again=again, cancelled=True)) if repeated else 0
-    )
+    recovered, again = 0, bool(filter.recovered)
+    for batch in ids_in_batches(store.archived.collection, ids, max(1, len(ids))):
+        ended = store.archived.get_some(batch, conditions)
+        jobs = {job.id: encode_job(_anew(store, job, now, at or now)) for job in ended if job.task}
+        if jobs:
+            recovered += in_own_transaction(store, partial(InSession.recover, jobs=jobs, again=again, cancelled=True))
+    return recovered
 
 
 def checked_moment(schedule_at: datetime | None) -> datetime | None:
-    """When to run it. Raises InvalidJob for a time without a zone."""
+    """Raises InvalidJob for a time without a zone."""
     if schedule_at is not None and (not isinstance(schedule_at, datetime) or schedule_at.utcoffset() is None):
         raise InvalidJob(f"schedule_at needs a datetime with a time zone, not {shown(schedule_at)}; add tzinfo=UTC")
     return schedule_at

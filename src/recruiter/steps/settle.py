@@ -1,10 +1,10 @@
-"""Settle: the outcomes of a worker's jobs are written, a whole batch in one transaction.
+"""Settle: writes the outcomes of a worker's jobs, a whole batch in one transaction.
 
 gather    one set of writes for the batch
 write     one transaction, fenced by the registration of the worker
 bisect    if MongoDB refuses a document, or another transaction holds it, halves of the batch are written, until the
-          outcome is alone that cannot be written
-reduce    smaller and smaller forms of that outcome are written, until MongoDB accepts one
+          outcome at fault is alone
+reduce    smaller forms of that outcome are written, until MongoDB accepts one
 
 `run_inline` writes the outcome of one job that ran in the calling process.
 """
@@ -42,12 +42,11 @@ def settle(
     on_reduced: Callable[[JobId, DocumentRefused], None] = lambda _id, _refused: None,
     on_locked: Callable[[JobId], None] | None = None,
 ) -> Holding:
-    """Writes the outcomes and takes the jobs off the worker's list; returns what the worker still holds.
+    """Writes the outcomes and releases the jobs; returns the worker's remaining jobs.
 
-    If MongoDB refuses a document, `on_reduced` is called with its job, and as much of the outcome is kept as can be.
-    A job that another transaction holds is left, and `on_locked` is called with it. Raises DocumentLocked if no job
-    could be settled, or without `on_locked`.
-    Raises Superseded, with nothing written, when the worker has been retired: its jobs belong to other workers now.
+    If MongoDB refuses a document, `on_reduced` is called with its job, and a smaller form of the outcome is stored. If
+    another transaction holds a job, it is left, and `on_locked` is called with it. Raises DocumentLocked if no job
+    could be settled, or without `on_locked`. Raises Superseded, with nothing written, when the worker was retired.
     After every other error the batch can be settled again.
     """
     answers: list[Holding] = []
@@ -95,8 +94,8 @@ def settle(
 def as_children_left_them(
     store: Store, outcomes: Sequence[tuple[JobId, Outcome | None]], crashed: Collection[JobId]
 ) -> list[tuple[JobId, Outcome | None]]:
-    """The outcomes, corrected by what only a child knew that died: a job may have ended in its own transaction just
-    before; and of one that is to be archived, a recovered job goes on from the last checkpoints that are stored."""
+    """The outcomes, corrected by facts that only a dead child knew: a crashed job may have ended in its own
+    transaction; and a crashed job is archived with its stored checkpoints, from which a recovered job continues."""
     archived = {id: decode_leniently(raw) for id, raw in store.archived.raw(crashed).items()}
     settled = {id: Settled(event_of(ended)) for id, ended in archived.items() if not _has_crashed(ended)}
     ended = [id for id, outcome in outcomes if id in crashed and isinstance(outcome, ToArchive) and id not in settled]
@@ -110,14 +109,14 @@ def as_children_left_them(
 
 
 def _has_crashed(archived: Document) -> bool:
-    """Whether it is the outcome of a crash that was written before, with an unknown outcome then."""
+    """Whether it is the outcome of a crash, which was written before with an unknown outcome."""
     last = archived.get("last_execution")
     return isinstance(last, dict) and bool(last.get("crashed"))
 
 
 def run_inline(store: Store, run: Callable[[bytes], Outcome], job: Job, *, own_id: bool = False) -> None:
-    """Runs the job and stores what became of it: archived, or waiting for its next attempt. With an id of the user's
-    own (`own_id`) another job may have come by it meanwhile: JobExists, and that one is left as it is."""
+    """Runs the job and stores its outcome: archived, or waiting for its next attempt. Raises JobExists if another job
+    was stored under its custom id (`own_id`) meanwhile."""
     document = job_document(job)
     outcome = run(encode(document))
     if isinstance(outcome, Settled):
@@ -138,5 +137,5 @@ def run_inline(store: Store, run: Callable[[bytes], Outcome], job: Job, *, own_i
 def _taken(job: Job) -> JobExists:
     return JobExists(
         f"job {id_told(job.id)} of task {job.task!r} ran here, and meanwhile another job was stored under this id; "
-        "that one was left as it is, and what became of this one is not stored"
+        "the other job was not changed, and the outcome of this job is not stored"
     )

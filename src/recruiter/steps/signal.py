@@ -17,7 +17,7 @@ LARGEST_DATA = 1024 * 1024
 
 
 def checked_signal(name: object, data: Any) -> tuple[str, Any]:
-    """The name, and the data as it is stored. Raises InvalidName, UnsupportedValue, JobTooLarge."""
+    """The name, and the stored form of the data. Raises InvalidName, UnsupportedValue, JobTooLarge."""
     text, stored = check_checkpoint("the name of a signal", name), to_bson(data, "data")
     size = len(encode({"data": stored}))
     if size > LARGEST_DATA:
@@ -32,14 +32,14 @@ def not_signalled(store: Store, id: JobId, name: str) -> RecruiterError:
     """The reason why the signal was not stored."""
     document = store.scheduled.document(id)
     if document is None:
-        told = "it has ended" if store.archived.which_exist([id]) else "there is no such job"
-        return JobNotFound(f"job {id_told(id)} cannot be sent the signal {name!r}: {told}")
+        why = "it has ended" if store.archived.which_exist([id]) else "there is no such job"
+        return JobNotFound(f"job {id_told(id)} cannot be sent the signal {name!r}: {why}")
     if document.get("lane") is None:
         return JobNotFound(
-            f"job {id_told(id)} was inserted by another program and is not adopted yet; try again in a moment"
+            f"job {id_told(id)} was inserted by another program and is not adopted yet; try again in a second"
         )
     if len(signals_of(document)) >= MOST_SIGNALS:
-        return InvalidJob(f"job {id_told(id)} has been sent {MOST_SIGNALS:,} signals already; it takes no more")
+        return InvalidJob(f"job {id_told(id)} has been sent {MOST_SIGNALS:,} signals already, which is the maximum")
     return JobTooLarge(
         f"job {id_told(id)} cannot be sent the signal {name!r}: all its signals together may have "
         f"{MOST_SIGNAL_BYTES:,} bytes, and the whole job {LARGEST_JOB:,}. Keep the data elsewhere and send its key"

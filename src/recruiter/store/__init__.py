@@ -1,1 +1,1 @@
-"""MONGO: one file per collection, its indexes beside its queries. The only place that imports pymongo."""
+"""MONGO: one file per collection, its indexes with its queries. The only place that imports pymongo."""

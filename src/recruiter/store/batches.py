@@ -20,7 +20,7 @@ MAX_BATCH_BYTES = 8 * 1024 * 1024
 
 
 def in_batches(items: Iterable[T], size_of: Callable[[T], int], most: int) -> Iterator[list[T]]:
-    """The items in their order, in batches of at most so many items and MAX_BATCH_BYTES. A larger item is alone."""
+    """The items in order, in batches of at most `most` items and MAX_BATCH_BYTES. A larger item is alone."""
     batch: list[T] = []
     room = MAX_BATCH_BYTES
     for item in items:

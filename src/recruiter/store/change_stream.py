@@ -1,13 +1,13 @@
 """A change waiter waits on a change stream, so that a process need not poll.
 
-It gives a hint, never a fact: its owner queries for itself when it is woken, and now and then without being woken.
-Losing the stream costs latency, never a job.
+Events are hints: the owner queries when it is woken, and regularly without being woken. A lost stream costs latency,
+never a job.
 
 A change stream makes the server read every write to the collection. So it is open only while its owner is idle (`arm`).
-Under load the owner closes it (`hang_up`), and the stream costs nothing.
+Under load the owner closes it (`hang_up`).
 
-The stream is read by plain commands, a whole batch at a time: one batch wakes the owner once. The driver's own cursor
-would return one event after the other, and would reopen a stream that we have closed.
+The stream is read by plain commands, one batch at a time: one batch wakes the owner once. The driver's cursor would
+return one event after the other, and would reopen a stream that we have closed.
 """
 
 from __future__ import annotations
@@ -32,19 +32,15 @@ from recruiter.store.fields import is_job_id
 from recruiter.store.sessions import cluster_time
 
 _PATIENCE_MS = 10_000
-"""How long the server holds a question open. Longer means fewer operations on an idle system."""
-
+"""The server waits this long for an event. A longer time means fewer operations on an idle system."""
 FLOW, LULL = 16, 1.0
-"""Work flows when so many jobs come at once; then, for so many seconds after the last of them, asking is cheaper than
-listening."""
-
-_QUIET = 30.0
-"""Seconds without a stream before this is reported, if the reason is a passing one: a new primary takes a few."""
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
-
-_STALE_AFTER = 10.0
-"""A stream not read for this long has piled up history; a new one is cheaper than reading it."""
-
+"""If this number of jobs arrives together, polling is cheaper than a stream until this number of seconds after the last
+of them."""
+_QUIET_SECONDS = 30.0
+"""A passing failure of the stream is reported after this time: a new primary takes a few seconds."""
+_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.05, 1.0
+_STALE_AFTER_SECONDS = 10.0
+"""After this time without a read, a new stream is cheaper than reading the old events."""
 
 _NO_FIELDS: Document = {}
 LANE_CHANGES: Document = {"updateDescription.updatedFields.lane": 1}
@@ -52,20 +48,20 @@ LANE_CHANGES: Document = {"updateDescription.updatedFields.lane": 1}
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What has happened."""
+    """An event of a change stream."""
 
     collection: str | None
     lane: str | None
-    """Of a document that was inserted or replaced; with `LANE_CHANGES`, also of one that has changed its lane."""
+    """The lane of an inserted or replaced document; with `LANE_CHANGES`, the new lane of an updated document."""
     event: Document = field(default_factory=dict, compare=False)
-    """As much of it as was asked for."""
+    """The requested fields of the event."""
     arrival: Arrival | None = None
-    """The job, if one was inserted."""
+    """The inserted job."""
 
 
 class ChangeWaiter:
-    """Calls `wake` when something that matches happens there, while armed: with what it was, or with nothing when the
-    stream has just been opened, and anything may have happened before."""
+    """While armed, calls `wake` with the changes that match; and with nothing when the stream was just opened, because
+    changes may have happened before."""
 
     def __init__(
         self,
@@ -75,21 +71,21 @@ class ChangeWaiter:
         on_trouble: Callable[[str | None], None],
         fields: Document = _NO_FIELDS,
     ) -> None:
-        """`fields` are those of an event that the owner wants to read itself."""
+        """`fields` are the fields of an event that the owner reads."""
         self.match = match
         of: str | int
         if isinstance(place, Database):
             self._database, of, self._cursors = place, 1, "$cmd.aggregate"
         else:
             self._database, of, self._cursors = place.database, place.name, place.name
-        told = {
+        projection = {
             **dict.fromkeys(("_id", "ns.coll", "operationType", "clusterTime"), 1),
             **{f"fullDocument.{name}": 1 for name in ("_id", "lane", "scheduled_at")},
             **fields,
         }
         self._watch: Document = {
             "aggregate": of,
-            "pipeline": [{"$changeStream": {}}, {"$match": match}, {"$project": told}],
+            "pipeline": [{"$changeStream": {}}, {"$match": match}, {"$project": projection}],
             "cursor": {},
             "readConcern": {"level": "majority"},  # streams take no other
         }
@@ -98,7 +94,7 @@ class ChangeWaiter:
         """Called with the reason when it cannot listen, and with None when it listens again."""
         self._troubled = False
         self._not_listening_since: float | None = None
-        self._pause = _FIRST_PAUSE
+        self._pause = _FIRST_PAUSE_SECONDS
         self._armed = threading.Event()
         self._closed = False
         self._stale = False
@@ -109,12 +105,12 @@ class ChangeWaiter:
 
     @property
     def listening(self) -> bool:
-        """Whether a stream is open now, so that the owner may sleep long."""
+        """Whether a stream is open now, so that the owner can sleep long."""
         return self._armed.is_set() and self._stream is not None
 
     @property
     def is_open(self) -> bool:
-        """Whether a stream is open that will tell of everything since it was opened, once it is read."""
+        """Whether a stream is open that has all events since it was opened."""
         return self._stream is not None and not self._stale
 
     def arm(self) -> None:
@@ -128,10 +124,10 @@ class ChangeWaiter:
         self._armed.clear()
         stream = self._stream
         if stream is not None:
-            self._kill(stream[0])  # its question ends with the next write
+            self._kill(stream[0])  # its open read ends with the next write
 
     def close(self) -> None:
-        """Stops listening. The thread ends by itself when the server answers its open question."""
+        """The thread ends when the server answers its open read."""
         self._closed = True
         self._armed.set()
 
@@ -143,33 +139,27 @@ class ChangeWaiter:
             try:
                 self._wait_once()
             except PyMongoError as error:
-                self._drop(kill=False)  # it is gone with its server, or with what the error is about
+                self._drop(kill=False)  # the server has closed it
                 if not self._stale:
                     self._stream_failed(error)
         self._drop()
 
     def _stream_failed(self, error: PyMongoError) -> None:
-        """The stream is lost or cannot be opened. The owner polls until there is a new one. This is reported only if it
-        lasts, because every process reports by itself that MongoDB does not answer."""
+        """The stream is lost or cannot be opened. The owner polls until there is a new one. A passing failure is
+        reported only if it lasts: the owner itself reports that MongoDB does not answer."""
         meaning, now = meaning_of(error), time.monotonic()
         if meaning is Meaning.RECONNECT:
             drop_connections(self._database.client)
         self._not_listening_since = now if self._not_listening_since is None else self._not_listening_since
-        passing = meaning is not Meaning.NOT_OURS and now - self._not_listening_since < _QUIET
+        passing = meaning is not Meaning.NOT_OURS and now - self._not_listening_since < _QUIET_SECONDS
         if not passing and not self._troubled and not self._closed:
             self._troubled = True
             self._on_trouble(str(translate(error)))
         time.sleep(self._pause)
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-
-    def _heard(self) -> None:
-        self._not_listening_since, self._pause = None, _FIRST_PAUSE
-        if self._troubled:
-            self._troubled = False
-            self._on_trouble(None)
+        self._pause = min(2 * self._pause, _MAX_PAUSE_SECONDS)
 
     def _wait_once(self) -> None:
-        if self._stale or time.monotonic() - self._read_at > _STALE_AFTER:
+        if self._stale or time.monotonic() - self._read_at > _STALE_AFTER_SECONDS:
             self._stale = False
             self._drop()
         changes: list[Change] = []
@@ -191,16 +181,19 @@ class ChangeWaiter:
             raise
         self._stream = opened["cursor"]["id"], session
         self._read_at = time.monotonic()
-        self._heard()
+        self._not_listening_since, self._pause = None, _FIRST_PAUSE_SECONDS
+        if self._troubled:
+            self._troubled = False
+            self._on_trouble(None)
 
     def _read(self) -> list[Change]:
-        """What has happened; nothing, if it was nothing for a while."""
+        """The next events; nothing if there were none for a while."""
         assert self._stream is not None
         id, session = self._stream
-        question = {"getMore": id, "collection": self._cursors, "maxTimeMS": _PATIENCE_MS}
-        cursor = self._database.command(question, session=session, codec_options=LENIENT)["cursor"]
+        command = {"getMore": id, "collection": self._cursors, "maxTimeMS": _PATIENCE_MS}
+        cursor = self._database.command(command, session=session, codec_options=LENIENT)["cursor"]
         self._read_at = time.monotonic()
-        if not cursor["id"]:  # the collection is gone, say
+        if not cursor["id"]:  # the collection was dropped, for example
             self._drop()
         return [_change(event) for event in cursor["nextBatch"]]
 
@@ -213,7 +206,7 @@ class ChangeWaiter:
             session.end_session()
 
     def _kill(self, cursor: int) -> None:
-        with contextlib.suppress(PyMongoError):  # it is gone either way, sooner or later
+        with contextlib.suppress(PyMongoError):  # otherwise the server closes it later
             self._database.command({"killCursors": self._cursors, "cursors": [cursor]})
 
 
@@ -225,7 +218,7 @@ def _change(event: Document) -> Change:
 
 
 def _arrival(event: Document, inserted: Document) -> Arrival | None:
-    """Only of an insert: a job that was updated may be held. Nothing here has been checked by anybody."""
+    """The inserted job; None for updates, because an updated job may be held. The event is unchecked."""
     id, lane, due = (inserted.get(name) for name in ("_id", "lane", "scheduled_at"))
     if event.get("operationType") != "insert" or not is_job_id(id):
         return None

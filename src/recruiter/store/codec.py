@@ -175,7 +175,7 @@ def flow_of(document: Mapping[str, Any]) -> FlowStep | None:
     try:
         return flow_from({"flow": document.get("flow")})
     except (UnreadableDocument, *_UNDECODABLE):
-        return None  # somebody wrote it by hand
+        return None  # it was written by hand
 
 
 def step_of(ended: Mapping[str, Any]) -> tuple[ObjectId, JobId] | None:

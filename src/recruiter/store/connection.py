@@ -1,15 +1,14 @@
-"""The connection: where MongoDB is (`Target`), and a client that lets go of a primary as soon as there is another one.
+"""The connection: the address of MongoDB (`Target`), and a client that leaves a primary as soon as there is a new one.
 
-A primary that vanishes without a word (a frozen process, a cut cable) answers nothing, and a call that waits for it
-would wait for a socket timeout. The driver's monitors hear from the other members at once that there is a new primary,
-but the driver leaves the calls under way alone. `_PrimaryListener` interrupts them: the driver then repeats reads and
-retryable writes on the new primary, and transactions are run again from the start (`sessions.py`).
+A primary that vanishes silently (a frozen process, a cut cable) answers nothing, and a call to it would wait for a
+socket timeout. The driver's monitors learn immediately from the other members that there is a new primary, but the
+driver does not interrupt open calls. `_PrimaryListener` does: the driver then repeats reads and retryable writes on the
+new primary, and transactions are repeated from the start (`sessions.py`).
 
-The connections to a *new* primary are dropped too, once it is one. pymongo fixes for each connection at its handshake
-whether it supports sessions: one that was opened while the server was neither primary nor secondary says for ever that
-it does not.
+The connections to the *new* primary are dropped too. pymongo decides for each connection at its handshake whether it
+supports sessions. A connection that was opened while the server was neither primary nor secondary never does.
 
-pymongo has no public way to drop the connections of a client that stays open; `_reset` is what it calls itself.
+pymongo has no public way to drop the connections of an open client; its own code calls `_reset`.
 tests/store/test_connection.py fails when that changes.
 """
 
@@ -50,14 +49,14 @@ _EXAMPLES = "write 127.0.0.1:27017, host/database, mongodb://… or mongodb+srv:
 
 
 def unless_secret(error: Exception, uri: str) -> str:
-    """The driver's own words about an address, unless they quote what must not be shown of it."""
+    """The driver's message about an address, unless it contains a secret."""
     hidden = _words(uri) - _words(mask(uri))
-    told = mask(str(error))
-    return f"{type(error).__name__}; its message contains a secret" if hidden & _words(told) else told
+    message = mask(str(error))
+    return f"{type(error).__name__}; its message contains a secret" if hidden & _words(message) else message
 
 
 def unusable_file(error: OSError, uri: str) -> InvalidTarget:
-    """The error to raise for a file that the address names and that is not there, or holds no certificate."""
+    """The error for a missing or invalid file in the address."""
     why = unless_secret(error, uri)
     return InvalidTarget(
         f"cannot use the MongoDB address {mask(uri)!r}: a file that it names cannot be used ({why}). "
@@ -67,7 +66,7 @@ def unusable_file(error: OSError, uri: str) -> InvalidTarget:
 
 
 def _words(text: str) -> set[str]:
-    return {word for each in (text, unquote(text)) for word in _WORD.findall(each)}
+    return {word for form in (text, unquote(text)) for word in _WORD.findall(form)}
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class Target:
         if not text.strip():
             raise InvalidTarget(
                 "the MongoDB address is empty. It comes from --target, RECRUITER_TARGET or recruiter.toml: "
-                f"{_EXAMPLES}; without one of them it is 127.0.0.1:27017"
+                f"{_EXAMPLES}; the default is 127.0.0.1:27017"
             )
         uri = text.strip() if "://" in text else f"mongodb://{text.strip()}"
         scheme, _, rest = uri.partition("://")
@@ -111,13 +110,13 @@ class Target:
 
     @property
     def described(self) -> str:
-        """With the prefix, where it is not the usual one."""
+        """With the prefix, if it is not the default."""
         return str(self) if self.prefix == DEFAULT_PREFIX else f"{self} with the prefix {self.prefix!r}"
 
     @staticmethod
     def _database(uri: str) -> str:
         if uri.startswith("mongodb+srv://"):
-            # parse_uri would ask DNS; the name is plain text after the host.
+            # parse_uri would query DNS; the name follows the host.
             path = uri.partition("://")[2].partition("?")[0].rpartition("@")[2].partition("/")[2]
             return path.partition(".")[0] or DEFAULT_DATABASE
         try:
@@ -137,8 +136,8 @@ class Target:
 
 Address = tuple[str, int | None]
 
-_SOCKET_TIMEOUT = 20.0
-"""Seconds that a call waits for an answer at least: the last resort where no new primary is heard of."""
+_SOCKET_TIMEOUT_SECONDS = 20.0
+"""The minimum time that a call waits for an answer if there is no new primary."""
 _DNS_TIMEOUT_SECONDS = 20.0
 
 _NOT_INITIATED = """\
@@ -147,7 +146,7 @@ MongoDB at {target} was started with --replSet, and its replica set has not been
 
 _NO_PRIMARY = (
     "MongoDB at {target} has no primary: an election is running, or too few of its members are up. "
-    "Wait a moment; `recruiter doctor` names the members"
+    "Wait a few seconds; `recruiter doctor` names the members"
 )
 
 _ADVICE = (
@@ -182,30 +181,30 @@ _deadline: ContextVar[float | None] = ContextVar("recruiter_deadline", default=N
 
 
 class Wakers:
-    """Callbacks for a new primary, which is a reason to stop waiting. Holds weak references only."""
+    """Callbacks for a new primary, which is a reason to stop waiting. Holds only weak references."""
 
     def __init__(self) -> None:
         self._calls: list[weakref.WeakMethod[Callable[[], None]]] = []
 
     def add(self, call: Callable[[], None]) -> None:
-        self._calls = [*(each for each in self._calls if each() is not None), weakref.WeakMethod(call)]
+        self._calls = [*(known for known in self._calls if known() is not None), weakref.WeakMethod(call)]
 
     def wake(self) -> None:
-        for each in self._calls:
-            call = each()
+        for reference in self._calls:
+            call = reference()
             if call is not None:
                 call()
 
 
 def connect(uri: str, patience: float, wakers: Wakers) -> MongoClient[Document]:
-    """A client for this address. `patience` is how many seconds it waits for a server. Does not connect yet."""
+    """A client for this address, which waits for a server for `patience` seconds. Does not connect yet."""
     given, options = uri.lower(), dict[str, Any]()
     if "serverselectiontimeoutms" not in given:
         options["serverSelectionTimeoutMS"] = int(patience * 1000)
     if given.startswith("mongodb+srv://") and "connecttimeoutms" not in given:
         options["connectTimeoutMS"] = int(min(_DNS_TIMEOUT_SECONDS, patience) * 1000)  # also limits each DNS query
     if "sockettimeoutms" not in given:
-        options["socketTimeoutMS"] = int(max(_SOCKET_TIMEOUT, patience) * 1000)
+        options["socketTimeoutMS"] = int(max(_SOCKET_TIMEOUT_SECONDS, patience) * 1000)
     listener = _PrimaryListener(wakers)
     client: MongoClient[Document] = MongoClient(
         uri,
@@ -221,8 +220,8 @@ def connect(uri: str, patience: float, wakers: Wakers) -> MongoClient[Document]:
 
 
 def drop_connections(client: MongoClient[Any], address: Address | None = None, *, interrupt: bool = False) -> None:
-    """Closes the pooled connections to one server or to all of them; the next call opens new ones. With `interrupt`,
-    calls that wait for an answer there fail at once, as if the network had broken."""
+    """Closes the pooled connections to one server or to all servers; the next call opens new ones. With `interrupt`,
+    calls that wait for an answer fail immediately, as after a network failure."""
     topology = client._topology
     for place, server in list(topology._servers.items() if topology is not None else ()):
         if address in (None, place):
@@ -230,7 +229,7 @@ def drop_connections(client: MongoClient[Any], address: Address | None = None, *
 
 
 class _PrimaryListener(TopologyListener):
-    """Called on a thread of the driver, after each change that its monitors have seen."""
+    """Called on a thread of the driver, after each change of the topology."""
 
     def __init__(self, wakers: Wakers) -> None:
         self._wakers = wakers
@@ -261,7 +260,7 @@ def _primary(description: Any) -> Address | None:
 
 
 def unreached(client: MongoClient[Document], target: Target, error: StoreUnreachable) -> StoreError:
-    """The error to raise when the first connection fails: what is wrong, and what to do."""
+    """The error for a failed first connection, with advice."""
     members = {member.server_type_name for member in client.topology_description.server_descriptions().values()}
     if "RSGhost" in members:
         return NotAReplicaSet(_NOT_INITIATED.format(target=target))
@@ -276,7 +275,7 @@ def unreached(client: MongoClient[Document], target: Target, error: StoreUnreach
 
 @contextmanager
 def answered_within(duration: DurationLike | None) -> Iterator[None]:
-    """Inside this block MongoDB must answer within this time, all calls together; then StoreUnreachable is raised."""
+    """Inside this block MongoDB must answer all calls within this time. Raises StoreUnreachable."""
     if duration is None:
         yield
         return
@@ -290,6 +289,6 @@ def answered_within(duration: DurationLike | None) -> Iterator[None]:
 
 
 def seconds_left() -> float | None:
-    """How long this call may still wait; None without a limit."""
+    """The seconds that this call may still wait; None without a limit."""
     deadline = _deadline.get()
     return None if deadline is None else max(0.0, deadline - time.monotonic())

@@ -1,7 +1,7 @@
-"""The store: one connection, its collections, and the promises that hold for all of them.
+"""The store: one connection, its collections, and the guarantees for all of them.
 
-Whatever the URI says, the protocol writes with majority and journal and reads from the primary: `w=1` lost 60 of 60
-acknowledged writes at a failover, and a job queue that loses jobs is not one.
+Options of the URI change neither the write concern (majority, journaled) nor the reads from the primary: `w=1` lost 60
+of 60 acknowledged writes at a failover.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ from recruiter.store.transactions import Transactions
 OLDEST_WIRE_VERSION = 17
 """MongoDB 6.0."""
 SILENCE = 1.0
-"""Seconds without an answer after which this is reported."""
+"""Seconds without an answer before a report."""
 
 TargetLike: TypeAlias = str | MongoClient[Any] | Database[Any]
 """An address, or a client or database of the application."""
@@ -106,19 +106,19 @@ class ServerFacts:
     """None behind a mongos."""
     address: str
     clock_offset: timedelta
-    """How far the server's clock is ahead of this host's."""
+    """The offset of the server's clock from this host's."""
     schema: int | None = None
     """The version of the schema that the database has; None if it is not prepared."""
 
     @property
     def needs_prepare(self) -> bool:
-        """Whether the schema is older than this release would make it: `recruiter prepare` is due."""
+        """Whether the schema is older than that of this release."""
         return self.schema is not None and self.schema < SCHEMA
 
 
 def check_hello(hello: Mapping[str, Any], target: str) -> None:
-    """Raises NotAReplicaSet for the answer of a standalone server, ServerTooOld for one before MongoDB 6.0. A mongos
-    answers without `setName` and `me`; transactions and change streams work through it."""
+    """Raises NotAReplicaSet for a standalone server, ServerTooOld for a server before MongoDB 6.0. A mongos answers
+    without `setName` and `me`; transactions and change streams work through it."""
     if "setName" not in hello and hello.get("msg") != "isdbgrid":
         raise NotAReplicaSet(NOT_A_REPLICA_SET.format(address=target))
     if hello["maxWireVersion"] < OLDEST_WIRE_VERSION:
@@ -128,20 +128,20 @@ def check_hello(hello: Mapping[str, Any], target: str) -> None:
 
 @dataclass
 class Store:
-    """Everything that is kept in MongoDB. Connects on first use; safe to share between threads, not across a fork."""
+    """All collections. Connects on first use; safe to share between threads, not across a fork."""
 
     target: Target
     clock: SystemClock = field(default_factory=SystemClock)
     patience: float = 30.0
-    """Seconds to wait for a server before saying that there is none."""
+    """Seconds to wait for a server."""
     wakers: Wakers = field(default_factory=Wakers, repr=False)
-    """Wakes threads that wait before they try again, when there is a new primary."""
+    """Wakes threads that wait for a retry, when there is a new primary."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _client: MongoClient[Document] | None = field(default=None, repr=False)
     _process: int | None = field(default=None, repr=False)
     application_client: MongoClient[Any] | None = field(default=None, repr=False)
-    """The application's own, which is used and not closed; without one it connects by itself."""
+    """A client of the application, which is used and not closed."""
     compared: WeakSet[Any] = field(default_factory=WeakSet, repr=False)
     """Clients of the application that are connected to the same deployment."""
 
@@ -162,7 +162,10 @@ class Store:
         except ConfigurationError as error:
             if is_dns_failure(error):
                 raise StoreUnreachable(f"MongoDB at {self.target} cannot be found: {translate(error)}") from error
-            raise InvalidTarget(f"cannot use the MongoDB address {self.target}: {_told(error, self.target)}") from None
+            text = unless_secret(error, self.target.uri)
+            if "dnspython" in text:
+                text = f"mongodb+srv:// needs the extra 'srv': {installing('srv')}"
+            raise InvalidTarget(f"cannot use the MongoDB address {self.target}: {text}") from None
         except OSError as error:
             raise unusable_file(error, self.target.uri) from None
         except PyMongoError as error:
@@ -181,7 +184,7 @@ class Store:
         )
 
     def name_of(self, collection: str) -> str:
-        """The name of a collection of ours in the database: the only place where the prefix is put in front."""
+        """The name of a collection in the database. No other code adds the prefix."""
         return f"{self.target.prefix}{collection}"
 
     def _collection(self, name: str) -> Collection[Document]:
@@ -224,15 +227,15 @@ class Store:
         return Transactions(self.client, *collections, self.statistics, self.flows)
 
     def check(self) -> ServerFacts:
-        """Makes sure that the server can do what the protocol needs, and that the collections are ours and have a
-        schema that we know; sets the clock by the server. Raises ForeignCollection and SchemaMismatch too."""
+        """Checks that the server supports the protocol, and that the collections are ours with a known schema; sets the
+        clock by the server. Raises StoreError, ForeignCollection, SchemaMismatch."""
         facts = self.reach()
         schema, meta = self._ownership()
         require_compatible(schema, meta, self.target.database, _version())
         return replace(facts, schema=schema)
 
     def reach(self) -> ServerFacts:
-        """The same of the server only."""
+        """Checks the server only."""
         client = self.client
         try:
             return self._check()
@@ -244,7 +247,7 @@ class Store:
         self.clock.offset = timedelta()
         hello = self._set_clock()
         if self.clock.offset:
-            self._set_clock()  # now that there is a connection, it can be told more exactly
+            self._set_clock()  # more exactly, now that there is a connection
         check_hello(hello, str(self.target))
         version = str(self.client.server_info()["version"])
         address = str(hello.get("me", self.target))
@@ -272,12 +275,11 @@ class Store:
 
     @store_call
     def prepare(self, *, insist: bool = False) -> list[Difference]:
-        """Makes the collections, their validators and indexes, and records that they are ours; returns what was made.
-        Safe to repeat at any time. A user without the rights goes on if everything is there.
+        """Creates the collections, their validators and indexes, and records that they are ours; returns the changes.
+        Safe to repeat. A user without the rights gets no error if everything exists.
 
-        In a database with an older schema, only missing collections and indexes are made; the rest is left to the
-        command `recruiter prepare`, which insists. One with a newer schema is left as it is. Raises ForeignCollection
-        and SchemaMismatch.
+        In a database with an older schema, only missing collections and indexes are created; the command `recruiter
+        prepare` (`insist`) does the rest. A newer schema is not changed. Raises ForeignCollection, SchemaMismatch.
         """
         schema, meta = self._ownership()
         if insist:
@@ -287,24 +289,20 @@ class Store:
         upgrades = insist or schema in (None, SCHEMA)
         made = prepare(self.database, self._schema(), validators=upgrades, insist=insist)
         if upgrades and (schema != SCHEMA or meta is None or not meta.collections.issuperset(self.collections())):
-            self._record()
+            write_meta(self._collection(ownership.NAME), self.collections(), _version(), self.clock.now())
         return made
 
-    def _record(self) -> None:
-        write_meta(self._collection(ownership.NAME), self.collections(), _version(), self.clock.now())
-
     def collections(self) -> list[str]:
-        """The names of all its collections."""
         return list(self._schema())
 
     @store_call
     def differences(self) -> list[Difference]:
-        """How the database differs from what `prepare` would make."""
+        """The differences of the database from the schema of this release."""
         return differences(self.database, self._schema())
 
     @store_call
     def require_rights(self) -> None:
-        """Raises StoreRefused when the user may not do what our processes do. MongoDB without users allows all."""
+        """Raises StoreRefused when the user lacks rights that our processes need."""
         missing = missing_privileges(
             self.client,
             self.target.database,
@@ -315,14 +313,15 @@ class Store:
             },
         )
         if missing:
-            told = (f"{' and '.join(actions)} on {self._place(name)}" for name, actions in missing.items())
+            database = self.target.database
+            rights = (
+                f"{' and '.join(actions)} on {f'{database}.{name}' if name else f'database {database}'}"
+                for name, actions in missing.items()
+            )
             raise StoreRefused(
-                f"this user of MongoDB may not {'; nor '.join(told)}. Grant it the role for processes "
+                f"this user of MongoDB may not {'; nor '.join(rights)}. Grant it the role for processes "
                 '(see "Users and roles in MongoDB" in the documentation)'
             )
-
-    def _place(self, collection: str) -> str:
-        return f"{self.target.database}.{collection}" if collection else f"database {self.target.database}"
 
     @store_call
     def empty(self) -> None:
@@ -353,13 +352,8 @@ class Store:
             client.close()
 
 
-def _told(error: ConfigurationError, target: Target) -> str:
-    text = unless_secret(error, target.uri)
-    return f"mongodb+srv:// needs the extra 'srv': {installing('srv')}" if "dnspython" in text else text
-
-
 def target_of(given: object, prefix: str) -> tuple[Target, MongoClient[Any] | None]:
-    """Where it is, and the application's own client if there is one. Raises InvalidTarget."""
+    """The address, and the application's client if there is one. Raises InvalidTarget."""
     if isinstance(given, str):
         return Target.parse(given, prefix), None
     if isinstance(given, Database):
@@ -375,7 +369,7 @@ def target_of(given: object, prefix: str) -> tuple[Target, MongoClient[Any] | No
 
 
 def _place(client: MongoClient[Any], database: str, prefix: str) -> Target:
-    """Its address, without who logs in and how: other processes need one of their own."""
+    """The address of a client, without its credentials: other processes need their own."""
     seeds = sorted(client._topology_settings.seeds)
     hosts = ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port in seeds)
     return Target(f"mongodb://{hosts}/{database}", database, prefix)
@@ -384,7 +378,8 @@ def _place(client: MongoClient[Any], database: str, prefix: str) -> Target:
 def opened(
     target: Target, client: MongoClient[Any] | None, patience: float, *, prepares: bool, silent: Callable[[str], None]
 ) -> Store:
-    """A store that can be used. Calls `silent` when MongoDB has not answered for a second. Raises StoreError."""
+    """A store that is connected and prepared. Calls `silent` when MongoDB has not answered for a second. Raises
+    StoreError."""
     store = Store(target, patience=patience, application_client=client)
     try:
         facts = _check(store, silent)
@@ -407,7 +402,6 @@ def _check(store: Store, silent: Callable[[str], None]) -> ServerFacts:
 
 
 def _version() -> str:
-    """Of this release."""
     return str(import_module("recruiter").__version__)
 
 

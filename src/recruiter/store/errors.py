@@ -1,13 +1,13 @@
-"""What an error of MongoDB or its driver means. This is the only place that decides it.
+"""The meaning of errors of MongoDB and its driver. No other module decides it.
 
     TRY_AGAIN      passing: no server, a new primary, an ended session, a lock, not enough time, a full disk
-    RECONNECT      the same, and the pooled connections must be dropped first, or it never passes
+    RECONNECT      the same, but the pooled connections must be dropped first, or it never passes
     BAD_DOCUMENT   the server or the driver names the document: too large, not BSON, refused by the validator
-    NOT_OURS       rights, configuration, a mistake of ours: neither another try nor another document helps
+    NOT_OURS       rights, configuration, an error in Recruiter: neither a retry nor another document helps
 
-`translate` turns each into one of Recruiter's own errors. Only BAD_DOCUMENT becomes `DocumentRefused`, and only on that
-error may a process reduce an outcome, set a document aside or give up on it. A step that fails in any other way is run
-again, for as long as it takes: no job may be lost to a passing failure.
+`translate` turns them into Recruiter's errors. Only BAD_DOCUMENT becomes `DocumentRefused`, and only on that error may
+a process reduce an outcome or set a document aside. A step that fails with any other error is repeated until it
+succeeds: no job may be lost because of a passing failure.
 """
 
 from __future__ import annotations
@@ -58,8 +58,6 @@ MongoDB at {address} is a standalone server; Recruiter needs a replica set, and 
 
 
 class Meaning(Enum):
-    """What to do about an error."""
-
     TRY_AGAIN = auto()
     RECONNECT = auto()
     BAD_DOCUMENT = auto()
@@ -72,7 +70,7 @@ _NO_ANSWER = {6, 7, 89, 202, 9001}
 _NOT_IN_TIME = {24, 46, 50, 64, 262, 290}
 _DISK_FULL = {14031}
 _NO_SPACE = "No space left on device"
-"""What a server says, with the code of an unknown error, before it ends because its disk is full."""
+"""The message of a server, with the code of an unknown error, before it stops because its disk is full."""
 _INTERRUPTED = {
     *(11601, 206, 225, 251, 256, 267),  # its session or transaction was ended
     *(112, 134, 239, 246, 365),  # another one was faster, or this node is not ready to answer
@@ -89,7 +87,7 @@ _BAD_DOCUMENT = {
     *(171, 17280),  # cannot be indexed
 }
 _INSERT_TOO_LARGE = "object to insert too large"
-"""The same, with the code of any bad value, of a document that was just too small for the driver to refuse it."""
+"""The message, with the code of any bad value, for a document that was just too small for the driver to refuse it."""
 _RIGHTS = {13, 18, 8000}
 _NO_REPLICA_SET = {20, 40573}
 _TOO_LARGE = "too large and will not fit in the storage engine cache"
@@ -97,7 +95,7 @@ _NO_SESSIONS = "Sessions are not supported"
 _NO_INDEX = "hint provided does not correspond to an existing index"
 
 DRIVER_REFUSES = (BSONError, OverflowError, UnicodeEncodeError, RecursionError)
-"""What the driver raises, besides its own errors, for a document that it can neither read nor write."""
+"""Other exceptions of the driver for a document that it can neither read nor write."""
 
 _ASIDE = re.compile(r" \(configured timeouts: [^)]*\)|, Timeout: [\d.]+s$|\[Errno -?\d+\] ")
 _ROLES_PAGE = 'see "Users and roles in MongoDB" in the documentation'
@@ -105,7 +103,7 @@ _MAY_NOT = re.compile(r'not authorized on (\S+) to execute command \{ (\w+): (?:
 
 
 def meaning_of(error: BaseException) -> Meaning:
-    """What to do about this error, whatever raised it. An unknown error is NOT_OURS."""
+    """An unknown error is NOT_OURS."""
     if isinstance(error, DRIVER_REFUSES):
         return Meaning.BAD_DOCUMENT
     if not isinstance(error, PyMongoError):
@@ -121,14 +119,14 @@ def meaning_of(error: BaseException) -> Meaning:
 
 
 def is_dns_failure(error: BaseException) -> bool:
-    """Whether the hosts of a mongodb+srv:// address could not be looked up. The driver reports that like a mistake in
-    the address; only the cause tells the two apart. A name that no DNS can have is a mistake."""
+    """Whether DNS did not resolve the hosts of a mongodb+srv:// address. The driver reports this like an invalid
+    address; only the cause differs. A name that no DNS can have is an invalid address."""
     cause = error.__cause__ if isinstance(error, ConfigurationError) else None
     return cause is not None and isinstance(cause, DNSException) and not isinstance(cause, dns.exception.SyntaxError)
 
 
 def is_about_a_document(code: int) -> bool:
-    """Whether this code of a write error names the document, for batches of which the rest was written."""
+    """Whether a write error with this code in a batch is an error of its document only."""
     return code in _BAD_DOCUMENT
 
 
@@ -143,7 +141,7 @@ def _is_full(error: PyMongoError, codes: set[int]) -> bool:
 
 
 def translate(error: BaseException) -> StoreError:
-    """The same failure as one of our own errors; never with a password in it."""
+    """The same failure as an error of Recruiter, without passwords."""
     match meaning_of(error):
         case Meaning.TRY_AGAIN if isinstance(error, PyMongoError):
             return StoreUnreachable(_passing_text(error))
@@ -161,8 +159,8 @@ def _passing_text(error: PyMongoError) -> str:
     codes, _ = _codes(error)
     text = _text(error)
     if is_dns_failure(error):
-        told = text.rstrip(".").replace("@", " port ")  # of name servers; "@" would look like a password before it
-        return f"DNS does not resolve its hosts: {told}. Is DNS up, and is the name in the address right?"
+        reason = text.rstrip(".").replace("@", " port ")  # before "@", the name server would look like a password
+        return f"DNS does not resolve its hosts: {reason}. Is DNS up, and is the name in the address right?"
     if _is_full(error, codes):
         return f"the disk of the MongoDB server is full: {text}. Free space there"
     if codes & _NO_PRIMARY or isinstance(error, NotPrimaryError):
@@ -188,14 +186,14 @@ def _not_ours(error: BaseException) -> StoreError:
         )
     if _TOO_LARGE in text:
         return StoreError(
-            f"MongoDB refused the transaction: {text}. Write less in it: start a flow with fewer steps, and let one of "
-            "them add the others (current_job.flow.add_many); or give the server a larger cache"
+            f"MongoDB refused the transaction: {text}. Write less in it: start a flow with fewer steps, and add the "
+            "others in a step (current_job.flow.add_many); or give the server a larger cache"
         )
     return StoreError(f"MongoDB refused the command: {text}")
 
 
 def _text(error: BaseException) -> str:
-    """What the server or the driver says of it, without what it knows about everything else."""
+    """The message of the server or the driver, without the state of the topology."""
     details = _codes(error)[1] if isinstance(error, PyMongoError) else ""
     text = details or mask(str(error)).partition(", Topology Description")[0].partition(", full error")[0]
     return _ASIDE.sub("", text).strip()
@@ -213,32 +211,32 @@ def _refusal(text: str) -> str:
 
 
 def _codes(error: PyMongoError) -> tuple[set[int], str]:
-    """The server's error codes, and its own words when the driver only says that a batch had errors."""
+    """The server's error codes, and its messages where the driver only reports that a batch had errors."""
     if isinstance(error, BulkWriteError):
         details = error.details or {}
         failures = [*details.get("writeConcernErrors", ()), *details.get("writeErrors", ())]
         return {failure["code"] for failure in failures}, mask("; ".join(str(f.get("errmsg")) for f in failures[:3]))
     if isinstance(error, OperationFailure | NotPrimaryError):
-        told = error.details if isinstance(error.details, dict) else {}
-        concern = told.get("writeConcernError") or {}
-        return {code for code in (told.get("code"), getattr(error, "code", None), concern.get("code")) if code}, ""
+        answer = error.details if isinstance(error.details, dict) else {}
+        concern = answer.get("writeConcernError") or {}
+        return {code for code in (answer.get("code"), getattr(error, "code", None), concern.get("code")) if code}, ""
     return set(), ""
 
 
-_LONGEST_MESSAGE = 200
+_MAX_MESSAGE_CHARACTERS = 200
 
 
 def text_of(error: BaseException) -> str:
     """An error for the log. A message of the driver may contain the document, and with it the arguments of a job."""
     if isinstance(error, RecruiterError):
-        return cut(str(error), _LONGEST_MESSAGE)
+        return cut(str(error), _MAX_MESSAGE_CHARACTERS)
     name = type(error).__name__
     driver = type(error).__module__.partition(".")[0] in ("pymongo", "bson")
-    return name if driver else cut(f"{name}: {error}", _LONGEST_MESSAGE)
+    return name if driver else cut(f"{name}: {error}", _MAX_MESSAGE_CHARACTERS)
 
 
 def trace_of(error: BaseException) -> str:
-    """The same with the lines of code that it went through, and those of the errors that led to it."""
+    """The same with the traceback, and the tracebacks of the errors that led to it."""
     earlier = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     before = "" if earlier is None else f"{trace_of(earlier)}\n\nThis led to:\n\n"
     return f"{before}{''.join(traceback.format_tb(error.__traceback__))}{text_of(error)}"
@@ -248,7 +246,7 @@ DUPLICATE_KEY = 11000
 
 
 def is_duplicate(error: BaseException | None) -> bool:
-    """Whether a document has a key that another one has."""
+    """Whether two documents have the same key."""
     if isinstance(error, BulkWriteError):
         return any(failure["code"] == DUPLICATE_KEY for failure in (error.details or {}).get("writeErrors", ()))
     return isinstance(error, DuplicateKeyError)
@@ -256,8 +254,8 @@ def is_duplicate(error: BaseException | None) -> bool:
 
 @contextmanager
 def our_own_documents(what: str) -> Iterator[None]:
-    """Around writes of Recruiter's own bookkeeping in a transaction: if one of those documents is refused, that says
-    nothing about the jobs of the transaction."""
+    """Around writes of Recruiter's bookkeeping in a transaction: a refusal of such a document is not a refusal of the
+    jobs in the transaction."""
     try:
         yield
     except (PyMongoError, *DRIVER_REFUSES) as error:
@@ -267,19 +265,17 @@ def our_own_documents(what: str) -> Iterator[None]:
 
 
 class _Answers:
-    """How many calls MongoDB has answered in this process; a lost count of two threads harms nobody."""
-
     number = 0
 
 
 def answers() -> int:
-    """How many calls MongoDB has answered in this process, about. It grows if and only if MongoDB answers."""
+    """The approximate number of calls that MongoDB has answered in this process. It grows only if MongoDB answers."""
     return _Answers.number
 
 
 def store_call(function: Callable[P, R]) -> Callable[P, R]:
-    """Marks a function that speaks to MongoDB: what pymongo raises in it leaves as a StoreError, and a job that is
-    interrupted while it calls it hears of that when it has returned."""
+    """Marks a function that calls MongoDB: errors of pymongo become StoreErrors, and a job that is interrupted during
+    the call gets the interruption after it."""
 
     @wraps(function)
     @shielded

@@ -188,7 +188,7 @@ class InSession:
         """Stores jobs. Ids of the user's own (`own_ids`) are compared with the archive too."""
         in_use: set[JobId] = set()
         if own_ids:
-            self._needs_a_transaction("a job with an id of your own")
+            self._needs_a_transaction("a job with a custom id")
             in_use = yield from self._in_use([job.id for job in jobs])
         produced: list[Produced] = []
         documents = []
@@ -505,4 +505,4 @@ def _taken(error: DuplicateKeyError | BulkWriteError) -> Any:
 
 
 def _exists(id: JobId) -> JobExists:
-    return JobExists(f"a job with id {id_told(id)} exists already; it was left as it is")
+    return JobExists(f"a job with id {id_told(id)} exists already; it was not changed")

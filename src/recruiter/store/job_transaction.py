@@ -1,28 +1,28 @@
-"""A job's own transaction: what the job writes in it and the end of the job are committed together, or not at all.
+"""A job's own transaction: the writes of the job and the end of the job are committed together, or not at all.
 
     begin      scheduled delete {_id, token}      the fence, first: a run that lost its job begins nothing (runs.py)
-    …          what the job writes with the session
+    …          the writes of the job with the session
     commit     archived insert + statistics       as `transactions.py` does for all other jobs; and for a step of a
                                                   flow, a marker
 
-The job is therefore in exactly one of `scheduled` and `archived` at every instant, and its effects are there if, and
-only if, it is in the archive as done. The supervisor need not know: if the child dies without a word, the supervisor
-settles a crash, which changes nothing for a job that has left `scheduled`.
+So the job is either in `scheduled` or in `archived`, and its effects exist if, and only if, it is in the archive as
+done. The supervisor need not know: if the child dies silently, the supervisor settles a crash, which changes nothing
+for a job that has left `scheduled`.
 
-A conflict with another transaction, a new primary, or a commit whose outcome is unknown cannot be mended here: Python
-cannot run the block of a `with` again. So the block is left with `TransactionRepeats`, and the executor runs the job
-from its beginning, with no attempt counted. If the commit had succeeded after all, the fence finds no job, and
-the archive says that this very run has ended it.
+A conflict with another transaction, a new primary, or a commit with an unknown outcome cannot be repaired here: Python
+cannot repeat the block of a `with`. So the block ends with `TransactionRepeats`, and the executor runs the job from its
+beginning, with no attempt counted. If the commit had succeeded, the fence finds no job, and the archive shows that this
+run has ended it.
 
-Some blocks can never be committed, and would run again without end. They leave with `TransactionFailed`, which is a
-failure of the attempt like any other:
+Some blocks can never be committed, and would be repeated without end. They end with `TransactionFailed`, an ordinary
+failure of the attempt:
 
-    the block takes longer than the server lets a transaction live        it is told by its own time
-    an operation failed in the block, which ends a transaction at once,   the server says that the transaction "has been
-    and the error was caught there                                        aborted", in `_ENDED_EARLY` runs in a row
+    the block takes longer than the lifetime of a transaction             recognised by its duration
+    an operation failed in the block, which ends the transaction, and     the server reports that the transaction "has
+    the error was caught there                                            been aborted", in `_ENDED_EARLY` runs in a row
     the client cannot reach its MongoDB, while the recruiter reaches its  at the beginning
 
-The job must not end the transaction itself, so the session refuses it as long as the block lasts.
+The job must not end the transaction itself, so the session refuses it until the end of the block.
 
 One implementation serves `MongoClient` and `AsyncMongoClient`: steps that yield the calls to make (in_session.py).
 """
@@ -66,23 +66,23 @@ from recruiter.store.outcomes import as_archived
 from recruiter.store.runs import Run
 from recruiter.store.sessions import DURABLE, SessionId, digest_of_user
 
-_LONGEST = 30.0
-"""Seconds to begin, and to hear whether a commit succeeded."""
-_PAUSE, _LONGEST_PAUSE = 0.005, 1.0
+_MAX_WAIT_SECONDS = 30.0
+"""For the begin, and for the answer to a commit."""
+_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.005, 1.0
 _UNKNOWN = "UnknownTransactionCommitResult"
 _ENDED_EARLY = 3
-"""Runs in a row whose transaction the server has ended without telling the block. A session that was ended from
-outside, or a commit that was sent twice, look like an error that was caught; those pass, and it does not."""
+"""The number of consecutive runs with an aborted transaction after which the job has caught an error. An ended session
+or a repeated commit look the same, but they pass."""
 _HAS_BEEN_ABORTED = "has been aborted"
 _WRITE_CONFLICT = 112
 _ENDED_BY_THE_SERVER = (251, 290, 11601)
 """No such transaction; it has lived too long; an operation was interrupted."""
-_USUAL_LIFETIME = 60.0
-"""Seconds, where the server does not say how long a transaction may live: not everybody may ask."""
+_DEFAULT_LIFETIME_SECONDS = 60.0
+"""The lifetime of a transaction if this user may not read it from the server."""
 _OURS_TO_END = ("commit_transaction", "abort_transaction", "end_session")
 
 _users: WeakKeyDictionary[Any, bytes | None] = WeakKeyDictionary()
-"""Who clients of the application have logged in as."""
+"""The digests of the users of the application's clients."""
 
 
 class _JobTransaction:
@@ -123,7 +123,7 @@ class _JobTransaction:
             setattr(self._session, name, self._refuse)
 
     def end(self, error: BaseException | None) -> Steps[None]:
-        """Commits, or after an error in the block aborts."""
+        """Commits; aborts after an error in the block."""
         self._run.in_transaction = False
         for name in _OURS_TO_END:
             delattr(self._session, name)
@@ -149,12 +149,12 @@ class _JobTransaction:
         )
 
     def _remembered(self, error: BaseException) -> BaseException:
-        """The attempt does not succeed if the job catches this: it cannot know that nothing was written."""
+        """The attempt does not succeed if the job catches this error."""
         self._run.not_committed = error
         return error
 
     def _reachable(self) -> Steps[None]:
-        """Raises TransactionFailed when only the application's client does not find its MongoDB: it may never pass."""
+        """Raises TransactionFailed when only the application's client cannot reach its MongoDB."""
         store, client = self._run.store, self._session.client
         if client is store.client or client in store.compared:
             return
@@ -169,7 +169,7 @@ class _JobTransaction:
 
     def _fence(self) -> Steps[None]:
         """Begins the transaction, and takes the job out of `scheduled` in it."""
-        deadline, pause = time.monotonic() + _LONGEST, _PAUSE
+        deadline, pause = time.monotonic() + _MAX_WAIT_SECONDS, _FIRST_PAUSE_SECONDS
         while True:
             try:
                 yield self._start
@@ -181,7 +181,7 @@ class _JobTransaction:
                 if not _passes(error) or time.monotonic() > deadline:
                     raise
             yield self._pause(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, _MAX_PAUSE_SECONDS)
         yield from self._abort()
         run = self._run
         ended = yield Ours(lambda: run.store.archived.document(run.id))
@@ -202,11 +202,11 @@ class _JobTransaction:
             gone = yield lambda: jobs.delete_one({"_id": run.id, "token": run.token}, session=self._session)
             return bool(gone.deleted_count)
         try:
-            # It waits for a moment, so that this and another insert of the same id cannot both succeed.
+            # Inserted and removed again, so that this and another insert of the same id cannot both succeed.
             yield lambda: jobs.insert_one({"_id": run.id}, session=self._session)
             yield lambda: jobs.delete_one({"_id": run.id}, session=self._session)
         except DuplicateKeyError as error:
-            raise JobExists(f"a job with id {id_told(run.id)} exists already; it was left as it is") from error
+            raise JobExists(f"a job with id {id_told(run.id)} exists already; it was not changed") from error
         return True
 
     def _commit(self) -> Steps[None]:
@@ -220,15 +220,13 @@ class _JobTransaction:
             for marker in map(marker_document, markers_of([succeeded.end])):
                 yield lambda marker=marker: self._collection(flows.MARKERS).insert_one(marker, session=session)  # type: ignore[misc]
         except DuplicateKeyError as error:
-            raise JobExists(
-                f"a job with id {id_told(run.id)} is in the archive already; it was left as it is"
-            ) from error
+            raise JobExists(f"a job with id {id_told(run.id)} is in the archive already; it was not changed") from error
         yield from self._until_known()
         run.committed = succeeded
 
     def _until_known(self) -> Steps[None]:
-        """Commits, again and again while nobody knows whether it is done: that is safe."""
-        deadline, pause = time.monotonic() + _LONGEST, _PAUSE
+        """Repeats the commit while its outcome is unknown: that is safe."""
+        deadline, pause = time.monotonic() + _MAX_WAIT_SECONDS, _FIRST_PAUSE_SECONDS
         while True:
             try:
                 yield self._session.commit_transaction
@@ -237,7 +235,7 @@ class _JobTransaction:
                 if not error.has_error_label(_UNKNOWN) or time.monotonic() > deadline:
                     raise
             yield self._pause(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, _MAX_PAUSE_SECONDS)
 
     def _abort(self) -> Steps[None]:
         if self._session.in_transaction:
@@ -261,7 +259,7 @@ class _JobTransaction:
         if run.ended_early >= _ENDED_EARLY:
             return TransactionFailed(
                 f"an operation inside the transaction of job {id_told(run.id)} failed, and MongoDB ended the "
-                "transaction with it; the error was caught inside the block, which cannot go on after it. Let the "
+                "transaction with it; the error was caught inside the block, which cannot continue after it. Let the "
                 "error out of the block, or check before you write"
             )
         met = "met another one" if getattr(error, "code", None) == _WRITE_CONFLICT else "was ended by MongoDB"
@@ -270,7 +268,7 @@ class _JobTransaction:
         )
 
     def _session_id(self) -> Steps[SessionId]:
-        """As the roster has it: with the user, where there are users."""
+        """The stored form, with the user if MongoDB has users."""
         client: Any = self._session.client
         if client is self._run.store.client:
             assert isinstance(self._session, ClientSession)
@@ -351,12 +349,11 @@ class AsyncJobTransaction:
 
 
 def _lifetime(client: MongoClient[Any]) -> float:
-    """Seconds that the server lets a transaction live."""
     name = "transactionLifetimeLimitSeconds"
     try:
         return float(client.admin.command({"getParameter": 1, name: 1})[name])
     except (PyMongoError, KeyError):
-        return _USUAL_LIFETIME
+        return _DEFAULT_LIFETIME_SECONDS
 
 
 def _passes(error: PyMongoError) -> bool:

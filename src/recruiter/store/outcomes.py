@@ -219,8 +219,8 @@ def rescheduled(
     happened: Document | None = None,
     event: JobEvent | None = None,
 ) -> Rescheduled:
-    """The outcome of a job that waits again. `attempts`, and `snoozes` where `attempts` does not move, must still be
-    what they were: if one has moved, this was written before.
+    """The outcome of a job that waits again. It applies only if `attempts`, and `snoozes` if `attempts` stays, are
+    unchanged: otherwise it was written before.
 
     A job that waits for a signal is due immediately if the signal has come meanwhile. A job that was cancelled
     meanwhile must not come back to a lane, nor a step whose flow was paused: the leader releases it.
@@ -425,7 +425,7 @@ def ended_by_force(
     started_at: datetime,
     at: datetime,
 ) -> Outcome:
-    """The outcome of a job that broke a limit, so that its process was ended: a failure with this error."""
+    """The outcome of a job whose process was killed because it broke a limit: a failure with this error."""
     policy = _policy(document, policies)
     if isinstance(policy, _DecidedLater):  # counted like a crash, which is bounded
         return crashed(document, policies, worker=worker, started_at=started_at, at=at, message=str(error))
@@ -440,7 +440,7 @@ def not_started(document: Document) -> Rescheduled:
 
 def interrupted(document: Document, progress: Document, started_at: datetime, happened: Document) -> Rescheduled:
     """A job that was started and ended by us: it waits again, with the progress that it has reported, and no attempt is
-    counted. Its run loses its token, and its history says what happened."""
+    counted. Its run loses its token, and its history gets an entry."""
     fields = progress | _begun(document, started_at, started_at)
     return rescheduled(document["_id"], document["attempts"], fields, happened=happened)
 

@@ -3,8 +3,8 @@
 The database belongs to the application, and its collections may have any name. So a collection is ours only if
 
 - the document of `meta` lists it; or
-- its validator carries our mark. One command creates a collection with its validator, so no collection of ours is ever
-  without the mark: a crash in the middle of preparing, and two processes that prepare together, do no harm; or
+- its validator has our mark. One command creates a collection with its validator, so our collections are never without
+  the mark: a crash during preparing, and two processes that prepare together, do no harm; or
 - it was made by the first release, which had neither `meta` nor mark (`_is_schema_0`).
 
 Every other collection is foreign, whether it is empty or not; so is a view or a time series. If a collection that we
@@ -112,7 +112,7 @@ def schema_of(database: Database[Document], prefix: str, names: Sequence[str], m
 
 
 def _require_no_foreign(database: Database[Document], infos: Infos, names: Sequence[str], meta: Meta | None) -> None:
-    """Raises ForeignCollection if a foreign collection has one of the names."""
+    """Raises ForeignCollection if a foreign collection has such a name."""
     ours = frozenset[str]() if meta is None else meta.collections
     foreign = sorted(name for name in names if name in infos and name not in ours and not _is_marked(infos[name]))
     if foreign:

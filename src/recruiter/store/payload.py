@@ -134,8 +134,8 @@ class Payload:
         codec = sealed.get("codec")
         if self._codec is None or self._codec.name != codec:
             raise PayloadSealed(
-                f"{_told(what, name)} is sealed by {shown(codec)}, and this process has no such codec: give it the one "
-                "of the producers, Recruiter(codec=…)"
+                f"{_told(what, name)} is sealed by {shown(codec)}, and this process has no such codec: give it the "
+                "codec of the producers, Recruiter(codec=…)"
             )
         try:
             context = _context(what, name, owner, sealed.get("of"))

@@ -1,21 +1,18 @@
-"""A run of a job with proof that it still holds the job: its writes on the job, and in its own transaction, count only
-while its worker holds the job.
+"""A run of a job that writes to MongoDB itself. Its writes count only while its worker holds the job.
 
-Most jobs never need this: their outcome is settled by their worker. A job that uses `current_job.transaction`
-writes to MongoDB itself, from its own process, which may go on when its worker has lost the job. So before
-its first such write the run proves that its worker holds the job, and leaves a *token* on the job's document, in one
-transaction:
+Most jobs never need this: their worker settles their outcome. A job that uses `current_job.transaction` writes from its
+own process, which may continue when its worker has lost the job. So before its first write the run proves that its
+worker holds the job, and leaves a *token* on the job's document, in one transaction:
 
     roster      {_id: worker, assigned: job}   a write, so that retiring the worker, or handing back the job, conflicts
     scheduled   {_id: job, attempts}           token, started_by, started_at
 
-Whatever ends the hold removes the token: settling, handing back a started job, retiring the worker. So each write of
-the run that asks for `{_id: job, token}` is the holder's own, and the roster, which heartbeats and assignments need, is
-not touched again. `/docs/explanation/guarantees.md` says what follows for users.
+Settling, handing back a started job and retiring the worker remove the token. So a write of the run that requires
+`{_id: job, token}` succeeds only for the holder, and does not touch the roster, which heartbeats and assignments need.
+See `/docs/explanation/guarantees.md` for the guarantees to users.
 
-A process that dies in a transaction keeps its locks for a minute. So the sessions in which a run writes are noted on
-the roster, with the process, before they are used: the supervisor ends those of a child that died, and the leader
-those of a worker that it retires.
+A process that dies in a transaction keeps its locks for a minute. So the sessions of a run are stored on the roster
+before they are used: the supervisor ends the sessions of a dead child, and the leader the sessions of a retired worker.
 
 The checkpoints of a job (`current_job.once`, `sleep`, `wait_for`) are written under the same token.
 """
@@ -45,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """One run of a job. Nothing is written before it is asked to."""
+    """One run of a job. It writes nothing before it is asked to."""
 
     def __init__(
         self,
@@ -57,7 +54,7 @@ class Run:
         *,
         stored: bool,
     ) -> None:
-        """A job that is not `stored` runs where it was made, and no other process knows of it."""
+        """A job that is not `stored` runs in the process that created it."""
         self._store = store
         self.document = document
         self.worker = worker
@@ -67,16 +64,16 @@ class Run:
         """The outcome, if the job succeeds now."""
         self.token: UUID | None = None
         self._proving = threading.Lock()
-        """Steps of a job may run in several threads, and each of them proves first: there is one token."""
+        """Several threads of a job may prove the hold at the same time: there is one token."""
         self.in_transaction = False
         self.committed: ToArchive | None = None
         """The outcome, once the job has ended in its own transaction."""
         self.not_committed: BaseException | None = None
-        """Why its own transaction could not be committed, if that was not the job's own doing."""
+        """The error that prevented the commit of its own transaction."""
         self.answer_was_lost = False
-        """It ran again because nobody heard that it had committed."""
+        """The job ran again because the answer to its commit was lost."""
         self.ended_early = 0
-        """Runs in a row whose transaction MongoDB had ended before the block was left."""
+        """The number of consecutive runs whose transaction MongoDB ended before the end of the block."""
 
     @property
     def id(self) -> JobId:
@@ -88,8 +85,8 @@ class Run:
         return self._store()
 
     def prove(self, *sessions: SessionId, transaction: bool = False) -> None:
-        """Proves the hold, once in a run. With `transaction` the job's own transaction follows: until it is over, no
-        progress is written on the job, which would have to wait for it. Raises Superseded."""
+        """Proves the hold, once in a run. With `transaction` the job's own transaction follows: until it ends, no
+        progress is written on the job. Raises Superseded."""
         with self._proving:
             if not self.stored or (self.token is not None and not transaction):
                 return
@@ -107,12 +104,11 @@ class Run:
                 raise self.lost()
 
     def is_mine(self, archived: Any) -> bool:
-        """Whether this run is the one that ended the job: its answer was lost, and it looks again."""
+        """Whether this run has ended the job, and the answer was lost."""
         last = archived.get("last_execution") if isinstance(archived, dict) else None
-        return isinstance(last, dict) and (last.get("worker"), last.get("started_at")) == (
-            self.worker,
-            _as_stored(self.started_at),
-        )
+        milliseconds = self.started_at.microsecond // 1000 * 1000  # the precision of BSON
+        started_at = self.started_at.replace(microsecond=milliseconds)
+        return isinstance(last, dict) and (last.get("worker"), last.get("started_at")) == (self.worker, started_at)
 
     def lost(self) -> Superseded:
         return Superseded(
@@ -121,7 +117,7 @@ class Run:
         )
 
     def _note(self, *sessions: SessionId) -> None:
-        """On the roster, once for each registration."""
+        """Stores these sessions on the roster, once for each registration."""
         new = [session for session in sessions if (os.getpid(), self.worker, repr(session)) not in _noted]
         if new and not self.store.roster.note_sessions(self.worker, os.getpid(), new):
             raise self.lost()
@@ -129,23 +125,18 @@ class Run:
 
 
 _noted: set[tuple[int, str, str]] = set()
-"""The sessions that are on the roster: process, worker, session. Noting one twice does no harm."""
-
-
-def _as_stored(moment: datetime) -> datetime:
-    """BSON cuts to milliseconds."""
-    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+"""The sessions that are on the roster: process, worker, session. Storing a session twice does no harm."""
 
 
 # -- checkpoints ---------------------------------------------------------------------------------------------------
 
 
 class Checkpoints:
-    """The checkpoints of a job, as one run reads and writes them.
+    """The checkpoints of a job in one run.
 
-    They are on the job's own document, `checkpoints: [{name, at, result}]`, so a job that runs again has them without
-    asking. Writing one asks for the token of the run: a run that has lost the job keeps nothing. A job that was never
-    stored keeps them in memory, and takes them along when its retries go to the background.
+    They are on the job's document, `checkpoints: [{name, at, result}]`, so the next run has them without a query. A
+    write requires the token of the run: a run that has lost the job stores nothing. A job that was never stored keeps
+    them in memory, and stores them when its retries go to the background.
     """
 
     def __init__(
@@ -156,7 +147,7 @@ class Checkpoints:
         self._now = now
         self._payload = payload
         self._owner = owner_of(document)
-        self._kept = {each.name: each for each in checkpoints_of(document)}
+        self._kept = {checkpoint.name: checkpoint for checkpoint in checkpoints_of(document)}
         self._before = len(self._kept)
         self._numbers: Counter[str] = Counter()
         self._numbering = threading.Lock()
@@ -178,13 +169,13 @@ class Checkpoints:
             )
 
     def begin(self) -> None:
-        """To be called before something is done that is to be kept: a run that lost its job does nothing more. Raises
-        Superseded, JobEnded, InvalidSession."""
+        """Call this before a step whose result is kept: a run that has lost its job must not do it. Raises Superseded,
+        JobEnded, InvalidSession."""
         self.check()
         self._run().prove()
 
     def keep(self, name: str, value: Any, returns: Any = Any) -> Checkpoint:
-        """Keeps a result durably. What cannot be stored is kept as a problem: it was done, and is not done again."""
+        """Stores a result durably. If it cannot be stored, the problem is: the step is done and not repeated."""
         try:
             encoded = encode_result(value, returns)
             stored, problem = self._payload.seal(Sealed.CHECKPOINT, self._owner, encoded, name), None
@@ -196,7 +187,7 @@ class Checkpoints:
         return self._add(Checkpoint(name, self._now(), stored, problem))
 
     def result(self, checkpoint: Checkpoint, returns: Any = Any) -> Any:
-        """What was kept. Raises UnsupportedValue or JobTooLarge if that could not be."""
+        """The stored result. Raises UnsupportedValue or JobTooLarge if it could not be stored."""
         if checkpoint.problem is None:
             opened = self._payload.open(Sealed.CHECKPOINT, self._owner, checkpoint.result, checkpoint.name)
             return decode_result(opened, returns)
@@ -219,27 +210,27 @@ class Checkpoints:
     # -- sleep and wait ------------------------------------------------------------------------------------------
 
     def next_name(self, what: str) -> str:
-        """A name for the next of its kind: the first sleep of every run is the same one."""
+        """A numbered name: the first sleep of every run has the same name."""
         with self._numbering:
             self._numbers[what] += 1
             return f"{what} {self._numbers[what]}"
 
     def run_again(self) -> None:
-        """The job runs from its beginning once more, in the same attempt."""
+        """Call this before the job runs again in the same attempt."""
         self._numbers.clear()
 
     def slept(self, name: str) -> list[Document]:
-        """All checkpoints, with a sleep of this name: it is over when the job runs again."""
+        """All checkpoints, including a sleep of this name: when the job runs again, it does not sleep again."""
         return [*self._fields().get("checkpoints", ()), checkpoint_document(Checkpoint(name, self._now()))]
 
     def signal_number(self, name: str) -> int:
-        """The number of the signal that this wait takes: each wait takes one, but for those that timed out."""
+        """The number of the signal that this wait takes: each earlier wait took one, unless it timed out."""
         what, _, number = name.rpartition(" ")
         before = (self._kept.get(f"{what} {earlier}") for earlier in range(1, int(number)))
         return int(number) - sum(wait is not None and wait.problem == NO_SIGNAL for wait in before)
 
     def signal(self, name: str, number: int) -> Signal | None:
-        """The n-th signal of this name, if it has come."""
+        """The n-th signal of this name; None if it has not arrived."""
         run, document = self._run(), self._document
         for again in (False, True):
             came = [signal for signal in signals_of(document) if signal.name == name]
@@ -252,7 +243,7 @@ class Checkpoints:
         return None
 
     def waiting(self, checkpoint: str) -> SignalWait | None:
-        """Since when it has been waiting here, if it has."""
+        """The wait of an earlier run at this checkpoint."""
         wait = signal_wait_from(self._document.get("waits_for"))
         return wait if wait is not None and wait.checkpoint == checkpoint else None
 
@@ -262,8 +253,8 @@ class Checkpoints:
     # -- for the outcome -----------------------------------------------------------------------------------------
 
     def fields(self) -> Document:
-        """For an archived document, or one that is stored for the first time; empty if nothing is new."""
+        """The field of a document that is archived or stored for the first time; empty without new checkpoints."""
         return self._fields() if len(self._kept) > self._before else {}
 
     def _fields(self) -> Document:
-        return {"checkpoints": [checkpoint_document(each) for each in list(self._kept.values())]} if self._kept else {}
+        return {"checkpoints": list(map(checkpoint_document, list(self._kept.values())))} if self._kept else {}

@@ -1,7 +1,7 @@
 """The schema: the collections, indexes and validators that must exist; how a database differs; how to prepare it.
 
-Preparing needs more rights than anything else in Recruiter. A process with fewer rights goes on if the database is
-prepared: an administrator runs `recruiter prepare` once, with every new version.
+Preparing needs more rights than anything else in Recruiter. A process with fewer rights works with a prepared database:
+an administrator runs `recruiter prepare` once, with every new version.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Wanted: TypeAlias = Mapping[str, tuple[Sequence[IndexModel], Document]]
 
 _EXISTS, UNAUTHORIZED = 48, 13
 _CHECKED = {"validationLevel": "moderate", "validationAction": "error"}
-"""Every insert is checked, and every update of a sound document. A document that is wrong already, because it came past
-the validator, can be changed: otherwise it could be neither fenced, nor marked as broken, nor mended."""
+"""Every insert is checked, and every update of a valid document. An invalid document, which bypassed the validator, can
+be changed: otherwise it could be neither fenced, nor marked as broken, nor corrected."""
 _BY_DEFAULT = {"validationLevel": "strict", "validationAction": "error"}
 _OF_THE_SERVER = {"v", "ns", "background"}
 
@@ -40,7 +40,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something that is not as this version of Recruiter would make it."""
+    """A difference from the schema of this version."""
 
     kind: Kind
     collection: str
@@ -48,7 +48,7 @@ class Difference:
 
     @property
     def harmless(self) -> bool:
-        """Jobs are run all the same: it costs a little, or another version is about to be rolled out."""
+        """Whether jobs run anyway: it costs a little, or another version is about to be rolled out."""
         return self.kind in (Kind.EXTRA_INDEX, Kind.OTHER_VALIDATOR)
 
     def __str__(self) -> str:
@@ -62,7 +62,6 @@ class Difference:
 
 
 def differences(database: Database[Document], wanted: Wanted) -> list[Difference]:
-    """Everything that is missing, different or more than needed."""
     existing = {info["name"]: info.get("options", {}) for info in database.list_collections()}
     found: list[Difference] = []
     for name, (indexes, validator) in wanted.items():
@@ -103,8 +102,8 @@ def _comparable(index: Mapping[str, Any]) -> Document:
 def prepare(
     database: Database[Document], wanted: Wanted, *, validators: bool = True, insist: bool = False
 ) -> list[Difference]:
-    """Makes what is missing, validators of existing collections only if wanted; returns what that was. Raises
-    StoreRefused if it may not and it matters, or we insist."""
+    """Creates missing parts, and updates the validators of existing collections only with `validators`; returns the
+    changes. Raises StoreRefused if this user may not do it and a part is needed, or with `insist`."""
     left = {Kind.EXTRA_INDEX} if validators else {Kind.EXTRA_INDEX, Kind.OTHER_VALIDATOR}
     todo = [difference for difference in differences(database, wanted) if difference.kind not in left]
     other = [str(difference) for difference in todo if difference.kind == Kind.OTHER_INDEX]

@@ -1,5 +1,4 @@
-"""The MongoDB server itself, as an operator looks at it. Everything here only reads; some of it needs more rights than
-Recruiter's own work, and raises StoreRefused without them."""
+"""Facts about the MongoDB server for operators. Some of them need extra rights, and raise StoreRefused without them."""
 
 from __future__ import annotations
 
@@ -37,9 +36,9 @@ class Member:
     healthy: bool
     arbiter: bool
     behind: timedelta | None
-    """How far its data lag behind the primary's."""
+    """The lag of its data behind the primary's."""
     told: str = ""
-    """What is wrong with it, in the server's words."""
+    """The server's message about its problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +70,11 @@ class Server:
 
     @store_call
     def members(self, within: float = 10.0) -> list[Member]:
-        """Everybody in the replica set; asks any server that answers, also when there is no primary. Needs
-        `replSetGetStatus`."""
+        """The members of the replica set, from any server that answers. Needs `replSetGetStatus`."""
         with pymongo.timeout(within):
             status = self._admin.command("replSetGetStatus", read_preference=ReadPreference.PRIMARY_PREFERRED)
-        newest = max((each["optimeDate"] for each in status["members"] if "optimeDate" in each), default=None)
-        return [_member(each, newest) for each in status["members"]]
+        newest = max((member["optimeDate"] for member in status["members"] if "optimeDate" in member), default=None)
+        return [_member(member, newest) for member in status["members"]]
 
     @store_call
     def journal_by_default(self) -> bool:
@@ -94,14 +92,14 @@ class Server:
 
     @store_call
     def disk(self) -> Disk | None:
-        """Where the data are. Needs `dbStats` on the database. None as long as there are no data."""
+        """The disk of the data. Needs `dbStats` on the database. None while there are no data."""
         stats = self._database.command("dbStats")
         total = int(stats.get("fsTotalSize", 0))
         return Disk(int(stats["fsUsedSize"]), total) if total else None
 
     @store_call
     def majority_confirms(self, within: float) -> bool:
-        """Whether a majority of the members confirms what the primary does: a linearizable read waits for that."""
+        """Whether a majority of the members confirms the writes of the primary: a linearizable read waits for that."""
         certain = self._leases.with_options(read_concern=ReadConcern("linearizable"))
         try:
             certain.find_one({"_id": LEADER}, {"_id": 1}, max_time_ms=int(within * 1000))
@@ -130,8 +128,8 @@ def _member(status: Mapping[str, Any], newest: Any) -> Member:
 def missing_privileges(
     client: MongoClient[Document], database: str, needed: Mapping[str, Iterable[str]]
 ) -> dict[str, list[str]]:
-    """The missing rights of this user, by collection ("" for the database). Empty also where MongoDB has no users, or
-    does not say."""
+    """The missing rights of this user, by collection ("" for the database). Empty if MongoDB has no users, or does not
+    report the rights."""
     answer = client.admin.command("connectionStatus", showPrivileges=True)["authInfo"]
     granted: Sequence[Mapping[str, Any]] | None = answer.get("authenticatedUserPrivileges")
     if not answer["authenticatedUsers"] or granted is None:
@@ -163,8 +161,6 @@ NOT_YET_INITIALIZED = 94
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a server says it is."""
-
     set_name: str | None
     writable_primary: bool
     secondary: bool
@@ -172,13 +168,12 @@ class Hello:
 
     @property
     def member(self) -> bool:
-        """Whether it takes part in its replica set: it has the data and answers reads, or is there to vote."""
         return self.writable_primary or self.secondary or self.arbiter
 
 
 @contextmanager
 def connected(address: str, credentials: str = "") -> Iterator[Connection]:
-    """A connection to the one server at `address` (`host:port`), as `user:password` if given; closed at the end."""
+    """A connection to the single server at `address` (`host:port`), as `user:password` if given."""
     client: Connection = MongoClient(
         f"mongodb://{credentials}{'@' if credentials else ''}{address}/",
         directConnection=True,
@@ -194,7 +189,6 @@ def connected(address: str, credentials: str = "") -> Iterator[Connection]:
 
 
 def hello(connection: Connection) -> Hello:
-    """What the server is right now."""
     answer = command(connection, {"hello": 1})
     return Hello(
         set_name=answer.get("setName"),
@@ -205,13 +199,13 @@ def hello(connection: Connection) -> Hello:
 
 
 def data_folder(connection: Connection) -> str:
-    """The `dbPath` the server was started with; proof of which server answers at an address."""
+    """The `dbPath` of the server: it identifies the server at an address."""
     parsed = command(connection, {"getCmdLineOpts": 1}).get("parsed", {})
     return str(parsed.get("storage", {}).get("dbPath", ""))
 
 
 def replica_set_config(connection: Connection) -> Document | None:
-    """The replica set's configuration, or None before it was initiated."""
+    """None before the replica set was initiated."""
     try:
         return dict(command(connection, {"replSetGetConfig": 1})["config"])
     except StoreError as error:
@@ -222,12 +216,11 @@ def replica_set_config(connection: Connection) -> Document | None:
 
 
 def initiate(connection: Connection, name: str, address: str) -> None:
-    """Makes the empty server at this address a replica set."""
     command(connection, {"replSetInitiate": {"_id": name, "members": [{"_id": 0, "host": address}]}})
 
 
 def reconfigure(connection: Connection, config: Document, address: str) -> None:
-    """Forces the set to consist of the server at this address."""
+    """Makes this server the only member of the set."""
     changed = {**config, "version": config["version"] + 1, "members": [{"_id": 0, "host": address}]}
     command(connection, {"replSetReconfig": changed, "force": True})
 

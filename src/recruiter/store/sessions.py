@@ -1,14 +1,14 @@
-"""Sessions: all transactions of a process run on one session. The process that retires it ends the session
+"""Sessions: all transactions of a process use one session. The process that retires it ends the session
 (see transactions.py).
 
-A session belongs to the user that opened it. To end a session of its own, a user needs the id only. To end a session
-of another user, it needs the privilege `killAnySession` and must name the owner by the digest of the owner's name.
-Without the digest, MongoDB looks among the caller's own sessions, finds none, and reports success. So where there are
-users, the digest is stored beside the id.
+A session belongs to the user that opened it. A user can end its own session with the id only. To end a session of
+another user, it needs the privilege `killAnySession` and must name the owner by the digest of the owner's name. Without
+the digest, MongoDB searches the caller's own sessions, finds none, and reports success. So if MongoDB has users, the
+digest is stored with the id.
 
-`run_transaction` runs every transaction of Recruiter. The driver repeats one that failed with a label of the server's;
-some passing failures have none: an ended session (`Interrupted`), a connection that cannot have sessions yet. These
-are repeated here.
+`run_transaction` runs every transaction of Recruiter. The driver repeats a transaction that failed with a transient
+label. Some passing failures have no label: an ended session (`Interrupted`), a connection that has no sessions yet.
+These are repeated here.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ T = TypeVar("T")
 
 DURABLE = WriteConcern("majority", j=True)
 LONGEST_TRANSACTION = 30.0
-"""Seconds, retries included. After that the caller gets the error, and tries again with all that has gathered."""
+"""Seconds, including retries. After that the caller gets the error."""
 LOCKED_FOR_SECONDS = 0.25
-"""How long a process of Recruiter repeats a transaction that meets another one: that may be a user's, and stay open for
-a minute. Transactions of Recruiter's own processes take a few milliseconds."""
+"""The time in which a process of Recruiter repeats a transaction that conflicts with another. The other may belong to a
+user and stay open for a minute. Transactions of Recruiter's processes take a few milliseconds."""
 _BETWEEN_TRIES, _LONGEST_BETWEEN = 0.01, 1.0
 _WRITE_CONFLICT = 112
 
 SessionId: TypeAlias = UUID | Mapping[str, Any]
-"""As it is stored: the id, or `{id, uid}` where there are users."""
+"""The stored form: the id, or `{id, uid}` if MongoDB has users."""
 
 _UNAUTHORIZED = 13
 _MAY_NOT_END = (
@@ -59,9 +59,9 @@ def run_transaction(
     within: float = LONGEST_TRANSACTION,
     locked_for: float = LONGEST_TRANSACTION,
 ) -> T:
-    """Runs a transaction and repeats it until it succeeds or the time is over. `write` must be safe to repeat, also
-    after a commit whose outcome is unknown. Raises DocumentLocked, with nothing written, when another transaction holds
-    a document for longer than `locked_for`."""
+    """Runs a transaction and repeats it until it succeeds, for `within` seconds. `write` must be safe to repeat, even
+    after a commit with an unknown outcome. Raises DocumentLocked, with nothing written, when another transaction holds
+    a document for longer than `locked_for` seconds."""
     deadline, pause = time.monotonic() + within, _BETWEEN_TRIES
     write = _giving_up(write, locked_for)
     while True:
@@ -84,7 +84,7 @@ def run_transaction(
 
 
 def _giving_up(write: Callable[[ClientSession], T], after: float) -> Callable[[ClientSession], T]:
-    """The same, but it raises DocumentLocked, which the driver does not repeat, once it has met others for so long."""
+    """The same write, but after this time a conflict raises DocumentLocked, which the driver does not repeat."""
     until = time.monotonic() + after
 
     def giving_up(session: ClientSession) -> T:
@@ -94,26 +94,25 @@ def _giving_up(write: Callable[[ClientSession], T], after: float) -> Callable[[C
             if time.monotonic() < until or not is_conflict(error):
                 raise
             raise DocumentLocked(
-                "another transaction has written a document that is to be written here, and is still open; nothing was "
-                "written"
+                "another open transaction has written a document of this transaction; nothing was written"
             ) from error
 
     return giving_up
 
 
 def is_conflict(error: OperationFailure) -> bool:
-    """Whether another transaction has written the same document, and has not ended."""
+    """Whether another open transaction has written the same document."""
     failures = (error.details or {}).get("writeErrors", ()) if isinstance(error, BulkWriteError) else ()
     return error.code == _WRITE_CONFLICT or any(failure.get("code") == _WRITE_CONFLICT for failure in failures)
 
 
 def cluster_time(stamp: Timestamp | None) -> int:
-    """A moment in the order of all writes, as one number; 0 if the server does not say."""
+    """A cluster time as one number; 0 if the server does not report it."""
     return stamp.time << 32 | stamp.inc if stamp is not None else 0
 
 
 def session_id(name: str, value: Any) -> SessionId | None:
-    """As it was stored, in a roster document or a lease. Raises UnreadableDocument."""
+    """The parser of a stored session id. Raises UnreadableDocument."""
     if value is None or isinstance(value, UUID):
         return value
     if isinstance(value, dict) and isinstance(value.get("id"), UUID) and isinstance(value.get("uid"), bytes):
@@ -137,11 +136,11 @@ class Sessions:
 
     @store_call
     def end(self, session: SessionId) -> None:
-        told = dict(session) if isinstance(session, Mapping) else {"id": session}
-        if told.get("uid") == self._own_uid():
-            told.pop("uid", None)
+        named = dict(session) if isinstance(session, Mapping) else {"id": session}
+        if named.get("uid") == self._own_uid():
+            named.pop("uid", None)
         try:
-            self._client.admin.command("killSessions", [told], codec_options=OPTIONS)
+            self._client.admin.command("killSessions", [named], codec_options=OPTIONS)
         except OperationFailure as error:
             if error.code != _UNAUTHORIZED:
                 raise
@@ -151,8 +150,8 @@ class Sessions:
 
     @store_call
     def work_done(self, session: SessionId) -> int | None:
-        """How long the server has worked for the open transaction of this session, in microseconds: it grows as long as
-        its process uses it. None if none is open, or it cannot be known: another user's sessions are not shown."""
+        """The microseconds that the server has worked for the open transaction of this session: they grow while its
+        process uses it. None without an open transaction, and for sessions of other users."""
         id = session["id"] if isinstance(session, Mapping) else session
         stages: list[Document] = [
             {"$currentOp": {"idleSessions": True}},
@@ -165,11 +164,10 @@ class Sessions:
                 raise
             return None
         found = answer["cursor"]["firstBatch"]
-        return max((int(each["transaction"].get("timeActiveMicros", 0)) for each in found), default=None)
+        return max((int(row["transaction"].get("timeActiveMicros", 0)) for row in found), default=None)
 
     @store_call
     def _own_uid(self) -> bytes | None:
-        """The digest of the name that this connection has logged in with, if it has."""
         if not self._asked:
             self._uid = digest_of_user(self._client.admin.command("connectionStatus"))
             self._asked = True
@@ -177,6 +175,6 @@ class Sessions:
 
 
 def digest_of_user(status: Mapping[str, Any]) -> bytes | None:
-    """Of the name that a connection has logged in with, from its `connectionStatus`."""
+    """The digest of the user of a connection, from its `connectionStatus`; None without a user."""
     users = status["authInfo"]["authenticatedUsers"]
     return hashlib.sha256(f"{users[0]['user']}@{users[0]['db']}".encode()).digest() if users else None

@@ -1,1 +1,1 @@
-"""One file per collection, its indexes beside its queries."""
+"""One file per collection, its indexes with its queries."""

@@ -1,4 +1,4 @@
-"""Due jobs: what the leader reads of `scheduled` to plan a round, lane by lane; and the facts of lanes for reports."""
+"""Due jobs: the queries of the leader on `scheduled` that plan a round, by lane; and the facts of lanes for reports."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Documents in `scheduled` that other programs have inserted, before the leader adopts them; some are locked.
 
-A program that keeps its own jobs in this collection, or has moved here from another queue, may write `locked_by` and
-`locked_at` into a document before it works on it. Such a lock is respected for a while, which its holder may
-prolong by writing a newer `locked_at`; then the document is taken over. A lock without a date is nobody's.
+Another program may write `locked_by` and `locked_at` into a document before it works on it. Such a lock is respected
+for 15 minutes, and its holder may prolong it by writing a newer `locked_at`. Then the document is taken over. A lock
+without a date does not count.
 
-Our own locks are in the roster: workers hold nothing that has not been adopted.
+Our locks are in the roster: workers hold only adopted documents.
 """
 
 from __future__ import annotations
@@ -22,20 +22,19 @@ LOCK_LASTS = timedelta(minutes=15)
 
 
 def unlocked(now: datetime) -> Document:
-    """The query for documents that nobody holds, or not for as long as it seems: a lock from the future has no end."""
+    """The query for documents without a valid lock. A lock from the future is invalid: it would have no end."""
     fresh = {"$gt": now - LOCK_LASTS, "$lt": now + LOCK_LASTS}
     return {"$or": [{"locked_by": {"$not": {"$gt": ""}}}, {"locked_at": {"$not": fresh}}]}
 
 
 def is_locked(document: Mapping[str, Any], now: datetime) -> bool:
-    """Whether another program holds it: the opposite of what `unlocked` finds."""
+    """Whether another program holds it: the opposite of `unlocked`."""
     holder, since = document.get("locked_by"), document.get("locked_at")
     return isinstance(holder, str) and holder > "" and isinstance(since, datetime) and abs(now - since) < LOCK_LASTS
 
 
 def job_elsewhere(document: Mapping[str, Any], now: datetime) -> Job:
-    """A document that another program holds as the job that it will be. Raises StoreError for one that nobody holds:
-    what is in it has not been looked at yet."""
+    """The job that a locked document will be. Raises StoreError for a document without a lock: it is unchecked."""
     if is_locked(document, now):
         try:
             return job_from({**document, **adopted_fields(dict(document), now)})
