@@ -184,4 +184,4 @@ def archive(store: Store, handle: JobHandle[Any], result: Any = 1) -> None:
 
 def stored_ids(store: Store) -> tuple[list[Any], list[Any]]:
     """The ids of jobs, and those that are remembered for good."""
-    return [d["_id"] for d in store.scheduled.collection.find()], [d["_id"] for d in store.creations.collection.find()]
+    return [d["_id"] for d in store.scheduled.collection.find()], [d["_id"] for d in store.creations.find()]

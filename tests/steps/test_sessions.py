@@ -106,7 +106,7 @@ class TestPlain:
 
         with pytest.raises(JobNotFound):
             recruiter.find(handle.id)
-        assert recruiter.store.creations.collection.count_documents({}) == 0
+        assert recruiter.store.creations.count_documents({}) == 0
 
     def test_without_a_transaction_the_write_is_still_durable(
         self, task: Note, own: Client, recorder: Recorder

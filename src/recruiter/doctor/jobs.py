@@ -314,7 +314,6 @@ def _documents(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator
         "statistics": lambda: store.statistics.unreadable(counted),
         "flows": lambda: store.flows.unreadable(counted),
         "actions": lambda: store.actions.latest(counted).unreadable,
-        "creations": lambda: store.creations.unreadable(counted, thresholds.counting),
         "unique_keys": lambda: store.unique_keys.unreadable(counted, thresholds.counting),
     }
     for name, look in looks.items():

@@ -158,8 +158,6 @@ class PeriodCounts:
     group: str
     task: str
     counts: Counts
-    last_at: datetime | None = None
-    """Of several minutes together, the last; `at` is the first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,7 +207,7 @@ class Store:
         lambda self: flows.FlowCollection(self._collection(flows.NAME), self._collection(flows.MARKERS))
     )
     flow_steps = cached_property(lambda self: FlowSteps(self.scheduled, self.archived, self.roster))
-    creations = cached_property(lambda self: creations.Creations(self._collection(creations.NAME)))
+    creations = cached_property(lambda self: self._collection(creations.NAME))
     unique_keys = cached_property(lambda self: unique_keys.UniqueKeys(self._collection(unique_keys.NAME)))
     statistics = cached_property(lambda self: statistics.Statistics(self._collection(statistics.NAME)))
     processes = cached_property(lambda self: processes.Processes(self._collection(processes.NAME)))

@@ -11,7 +11,7 @@ since two clients may use two of them.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -39,12 +39,14 @@ from recruiter.errors import (
     StoreError,
 )
 from recruiter.interruption import shielded
-from recruiter.store.codec import LARGEST_JOB, OPTIONS, Document, decode, encode_job, flow_of, id_of
+from recruiter.store.batches import in_batches
+from recruiter.store.codec import OPTIONS, Document, decode, encode_job, flow_of, id_of
 from recruiter.store.collections import archived, creations, flows, roster, scheduled, unique_keys
 from recruiter.store.errors import DUPLICATE_KEY, is_duplicate, translate
-from recruiter.store.fields import is_job_id, moment_or_none
+from recruiter.store.fields import moment_or_none
 from recruiter.store.job_fields import begun_at
 from recruiter.store.payload import Owner, owner_of
+from recruiter.store.roster_fields import job_ids_in
 from recruiter.store.sessions import DURABLE
 
 if TYPE_CHECKING:
@@ -214,26 +216,27 @@ class InSession:
     def create(self, wanted: Sequence[Creation]) -> Steps[list[Produced]]:
         """Stores the jobs that were never created before."""
         self._needs_a_transaction("create")
-        ids = [id for each in wanted for id in (each.job.id, *each.formerly)]
-        known = {d["_id"]: d.get("job", d["_id"]) for d in (yield from self._find(creations.NAME, ids))}
-        known |= {id: id for id in (yield from self._in_use([each.job.id for each in wanted]))}
+        ids = [id for creation in wanted for id in (creation.job.id, *creation.formerly)]
+        created = yield from self._find(creations.NAME, ids)
+        known = {document["_id"]: document.get("job", document["_id"]) for document in created}
+        known |= {id: id for id in (yield from self._in_use([creation.job.id for creation in wanted]))}
         produced: list[Produced] = []
         jobs, remembered = [], []
-        for each in wanted:
-            names = (each.job.id, *each.formerly)
+        for creation in wanted:
+            job, names = creation.job, (creation.job.id, *creation.formerly)
             first = next((known[id] for id in names if id in known), None)
             if first is not None:
                 produced.append((first, False))
                 continue
             try:
-                jobs.append(encode_job(each.job))
+                jobs.append(encode_job(job))
             except InvalidJob as error:
                 produced.append(error)
                 continue
-            produced.append((each.job.id, True))
-            remembered.append({"_id": each.job.id, "at": each.job.created_at})
-            remembered += [{"_id": id, "at": each.job.created_at, "job": each.job.id} for id in each.formerly]
-            known |= dict.fromkeys(names, each.job.id)
+            produced.append((job.id, True))
+            remembered.append({"_id": job.id, "at": job.created_at})
+            remembered += [{"_id": id, "at": job.created_at, "job": job.id} for id in creation.formerly]
+            known |= dict.fromkeys(names, job.id)
         yield from self._insert(creations.NAME, remembered)
         yield from self._insert(scheduled.NAME, jobs)
         return produced
@@ -245,11 +248,11 @@ class InSession:
         produced: list[Produced] = []
         new: dict[JobId, Any] = {}
         keys: dict[str, Document] = {}
-        for each in jobs:
-            job, now = each.job, each.job.created_at
-            decision = decide(each.wanted, known.get(each.key), now)
+        for unique in jobs:
+            job, key, wanted = unique.job, unique.key, unique.wanted
+            decision = decide(wanted, known.get(key), job.created_at)
             if isinstance(decision, Existing):
-                if each.wanted.kind is UniqueKind.STARTED and decision.id not in new and not self._own:
+                if wanted.kind is UniqueKind.STARTED and decision.id not in new and not self._own:
                     # The caller's transaction assumes that this job has not begun. A worker writes the start of such a
                     # job first (`mark_debounced`), so the two conflict: the job starts after the commit, or the caller
                     # decides again.
@@ -258,8 +261,7 @@ class InSession:
                 produced.append((decision.id, False))
                 continue
             if isinstance(decision, Replace):
-                first = known[each.key].created_at
-                args = each.sealed(Owner(decision.id))
+                args, first = unique.sealed(Owner(decision.id)), known[key].created_at
                 job = replace(_due(job, decision.at), id=decision.id, args=args, created_at=first)
             elif decision.at is not None:
                 job = _due(job, max(decision.at, job.scheduled_at))
@@ -272,26 +274,26 @@ class InSession:
                 new[job.id] = document
             else:
                 yield from self._replace(job.id, document)
-            known[each.key] = KnownJob(job.id, job.created_at, job.scheduled_at, True, None)
-            keys[each.key] = unique_keys.key_document(each.key, job.id, job.created_at, job.scheduled_at, each.wanted)
+            known[key] = KnownJob(job.id, job.created_at, job.scheduled_at, True, None)
+            keys[key] = unique_keys.key_document(key, job.id, job.created_at, job.scheduled_at, wanted)
             produced.append((job.id, isinstance(decision, Make)))
-        for key in keys.values():
+        for key, stored in keys.items():
             store_key = self._collection(unique_keys.NAME).replace_one
-            yield partial(store_key, {"_id": key["_id"]}, key, upsert=True, session=self._session)
+            yield partial(store_key, {"_id": key}, stored, upsert=True, session=self._session)
         yield from self._insert(scheduled.NAME, list(new.values()))
         return produced
 
     def _known_jobs(self, jobs: Sequence[UniqueJob]) -> Steps[dict[str, KnownJob]]:
         """The last job of each key, with its current state."""
-        documents = yield from self._find(unique_keys.NAME, [each.key for each in jobs])
+        documents = yield from self._find(unique_keys.NAME, [job.key for job in jobs])
         found = [key for key in map(unique_keys.key_from, documents) if key is not None]
         ids = [key.job for key in found]
         documents = yield from self._find(scheduled.NAME, ids, _ABOUT_THE_START)
         ended = [id for id in ids if id not in {document["_id"] for document in documents}]
-        if ended and any(each.wanted.counts_ended for each in jobs):
+        if ended and any(job.wanted.counts_ended for job in jobs):
             documents += yield from self._find(archived.NAME, ended, _ABOUT_THE_START)
         about = {document["_id"]: document for document in documents}
-        needs_start = any(each.wanted.needs_start for each in jobs)
+        needs_start = any(job.wanted.needs_start for job in jobs)
         asked = [
             id for id, job in about.items() if job.get("lane") == CANCELLED_LANE or (needs_start and "lane" in job)
         ]
@@ -299,7 +301,7 @@ class InSession:
         if asked:
             roster_of = self._collection(roster.NAME).find
             cursor = roster_of({"assigned": {"$in": asked}}, {"assigned": 1}, session=self._session)
-            held = {id for document in (yield cursor.to_list) for id in _ids(document.get("assigned"))}
+            held = {id for document in (yield cursor.to_list) for id in job_ids_in(document.get("assigned"))}
         return {key.key: _known_job(key, about.get(key.job), key.job in held) for key in found}
 
     def _replace(self, id: JobId, document: Any) -> Steps[None]:
@@ -399,8 +401,8 @@ class InSession:
     def signal(self, id: JobId, name: str, data: Any, at: datetime, by: str | None = None) -> Steps[bool]:
         """Sends a signal to a job. False when there is no such job, or it has too many signals."""
         jobs, (query, update) = self._collection(scheduled.NAME), scheduled.signalling(id, name, data, at, by)
-        told = yield lambda: jobs.update_one(query, update, session=self._session)
-        return bool(told.matched_count)
+        updated = yield lambda: jobs.update_one(query, update, session=self._session)
+        return bool(updated.matched_count)
 
     def _needs_a_transaction(self, what: str) -> None:
         if not self._session.in_transaction:
@@ -419,11 +421,11 @@ class InSession:
 
     def _insert(self, name: str, documents: Sequence[Any]) -> Steps[None]:
         collection = self._collection(name)
-        for piece in _pieces(documents):
-            if len(piece) == 1:
-                yield lambda piece=piece: collection.insert_one(piece[0], session=self._session)  # type: ignore[misc]
+        for batch in in_batches(documents, lambda document: len(getattr(document, "raw", b"")) or 200, 1000):
+            if len(batch) == 1:
+                yield partial(collection.insert_one, batch[0], session=self._session)
             else:
-                yield lambda piece=piece: collection.insert_many(piece, session=self._session)  # type: ignore[misc]
+                yield partial(collection.insert_many, batch, session=self._session)
 
 
 def same_deployment(store: Store, session: Session) -> Steps[None]:
@@ -469,11 +471,6 @@ def _known_job(key: unique_keys.UniqueKey, job: Document | None, is_held: bool) 
     return KnownJob(key.job, key.created_at, due, exists, begun)
 
 
-def _ids(assigned: Any) -> Iterable[JobId]:
-    """The ids in a worker's list; other values were never assigned."""
-    return [id for id in assigned if is_job_id(id)] if isinstance(assigned, list) else ()
-
-
 def _process(hello: Mapping[str, Any]) -> Any:
     return (hello.get("topologyVersion") or {}).get("processId")
 
@@ -482,25 +479,11 @@ def _place(hello: Mapping[str, Any]) -> str:
     return f"{hello.get('me', 'a server')} (replica set {hello.get('setName')})"
 
 
-def _pieces(documents: Sequence[Any]) -> list[list[Any]]:
-    """Pieces that fit into one message each."""
-    pieces: list[list[Any]] = []
-    room = 0
-    for document in documents:
-        size = len(document.raw) if hasattr(document, "raw") else 200
-        if not pieces or size > room or len(pieces[-1]) == 1000:
-            pieces.append([])
-            room = LARGEST_JOB
-        pieces[-1].append(document)
-        room -= size
-    return pieces
-
-
 def _taken(error: DuplicateKeyError | BulkWriteError) -> Any:
     """The duplicate id, if that was the error."""
     details = error.details or {}
     if isinstance(error, BulkWriteError):
-        details = next((each for each in details.get("writeErrors", ()) if each["code"] == DUPLICATE_KEY), {})
+        details = next((error for error in details.get("writeErrors", ()) if error["code"] == DUPLICATE_KEY), {})
     return details.get("keyValue", {}).get("_id")
 
 

@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from typing import Any
 
 from recruiter.domain.arguments.values import TAG
 from recruiter.domain.names import DEFAULT_METHOD
-from recruiter.domain.unreadable import Unreadable
-from recruiter.store import fields as field
 from recruiter.store.codec import encode
-from recruiter.store.errors import store_call
-from recruiter.store.reading import ParsedCollection
+from recruiter.store.fields import validator
 
 NAME = "creations"
 _LARGEST_WHOLE = 2.0**63
 """BSON has no larger integers."""
-VALIDATOR = field.validator(at="date")
-
-
-class Creations(ParsedCollection):
-    name = NAME
-
-    @store_call
-    def unreadable(self, limit: int, within: float) -> Sequence[Unreadable]:
-        """For reports: it reads the whole collection. Raises StoreUnreachable after `within` seconds."""
-        query, most = {"at": {"$not": {"$type": "date"}}}, int(within * 1000)
-        return self._parsed(
-            lambda document: field.moment(document, "at"), query, limit=limit, max_time_ms=most
-        ).unreadable
+VALIDATOR = validator(at="date")
 
 
 def content_id(task: str, args: Any, method: str = DEFAULT_METHOD, *, exact_numbers: bool = False) -> str:

@@ -97,7 +97,7 @@ class Statistics(ParsedCollection):
             UpdateOne({"_id": {span: at, "group": group, "task": task}}, _increment(counts), upsert=True)
             for (span, at, group, task), counts in sums.items()
         ]
-        writes += [_of_all_time(each) for each in _by_kind(found)]
+        writes += _totals(found)
         self.collection.bulk_write(writes, ordered=False, session=session)
         self.collection.delete_many({"_id": {"$in": [id for id, _ in folded]}}, session=session)
         return len(found)
@@ -117,7 +117,7 @@ class Statistics(ParsedCollection):
 
     @store_call
     def count_rounds(self, rounds: Spread, assigned: int) -> None:
-        """Counts rounds of the leader: how long each took, and how many jobs were assigned in all of them."""
+        """Counts rounds of the leader: their durations, and the number of jobs that they assigned."""
         increments, longest = _spread_increments("rounds", rounds)
         update = {"$inc": {**increments, "assigned": assigned}, "$max": longest}
         try:
@@ -191,26 +191,19 @@ def tally(ends: Iterable[JobEnd], attempted: Iterable[Attempted] = ()) -> dict[_
     return tallied
 
 
-def _by_kind(counted: Iterable[PeriodCounts]) -> list[PeriodCounts]:
-    """One for each group and task, of the first minute of them."""
+def _totals(counted: Iterable[PeriodCounts]) -> Iterator[UpdateOne]:
+    """The writes that add these counts to the totals of their group and task."""
     kinds: dict[tuple[str, str], list[PeriodCounts]] = {}
-    for each in counted:
-        kinds.setdefault((each.group, each.task), []).append(each)
-    sums: list[PeriodCounts] = []
-    for (group, task), several in kinds.items():
+    for minute in counted:
+        kinds.setdefault((minute.group, minute.task), []).append(minute)
+    for (group, task), minutes in kinds.items():
         counts = Counts()
-        for each in several:
-            counts.merge(each.counts)
-        first, last = min(each.at for each in several), max(each.at for each in several)
-        sums.append(PeriodCounts(first, group, task, counts, last))
-    return sums
-
-
-def _of_all_time(each: PeriodCounts) -> UpdateOne:
-    update = _increment(each.counts)
-    update["$max"] = {**update.get("$max", {}), "last_at": each.last_at}
-    id = {"total": True, "group": each.group, "task": each.task}
-    return UpdateOne({"_id": id}, {**update, "$min": {"first_at": each.at}}, upsert=True)
+        for minute in minutes:
+            counts.merge(minute.counts)
+        update = _increment(counts)
+        update["$max"] = {**update.get("$max", {}), "last_at": max(minute.at for minute in minutes)}
+        update["$min"] = {"first_at": min(minute.at for minute in minutes)}
+        yield UpdateOne({"_id": {"total": True, "group": group, "task": task}}, update, upsert=True)
 
 
 def _span(name: str, since: datetime, until: datetime) -> Document:
