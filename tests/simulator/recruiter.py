@@ -74,7 +74,7 @@ class Recruiter:
                 term,
                 now,
                 self._rules,
-                look=self._hub.now >= self._look_around_at,
+                must_query=self._hub.now >= self._look_around_at,
                 is_quiet=self._rescue.is_quiet,
                 lookahead=self._lookahead,
             )

@@ -38,7 +38,7 @@ def jobs(store: Store) -> list[JobId]:
 
 
 def round_of(store: Store, lookahead: Lookahead, rules: Rules = RULES, *, after: timedelta = timedelta()) -> Round:
-    return assign(store, TERM, NOW + after, rules, look=False, lookahead=lookahead)
+    return assign(store, TERM, NOW + after, rules, must_query=False, lookahead=lookahead)
 
 
 def held(store: Store) -> list[JobId]:
@@ -82,7 +82,7 @@ def test_a_round_that_must_look_does(store: Store, jobs: list[JobId], lookahead:
     given(store, lookahead)
     insert(store, a_job(group="new"))
 
-    round = assign(store, TERM, NOW, RULES, look=True, lookahead=lookahead)
+    round = assign(store, TERM, NOW, RULES, must_query=True, lookahead=lookahead)
 
     assert "new/add" in (round.lanes or ())
     assert held(store) == jobs[5:10]
@@ -95,7 +95,7 @@ def test_another_term_begins_anew(store: Store, jobs: list[JobId], lookahead: Lo
     on_the_roster(store, "other", groups=["elsewhere"])
     assert store.roster.assign({"other": jobs[5:7]}, TERM + 1)
 
-    assign(store, TERM + 2, NOW, RULES, look=False, lookahead=lookahead)
+    assign(store, TERM + 2, NOW, RULES, must_query=False, lookahead=lookahead)
 
     assert held(store) == [*jobs[5:7], *jobs[7:12]] or held(store) == [*jobs[7:12], *jobs[5:7]]
 

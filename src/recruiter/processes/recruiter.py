@@ -210,7 +210,7 @@ class RecruiterProcess:
                 self._leadership.term,
                 self._clock.now(),
                 self._rules,
-                look=self._maintenance.looks_around,
+                must_query=self._maintenance.looks_around,
                 reserved=self._reserved,
                 turns=self._turns,
                 lookahead=self._lookahead,

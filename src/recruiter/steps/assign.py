@@ -78,7 +78,7 @@ def assign(
     now: datetime,
     rules: Rules | None = None,
     *,
-    look: bool = True,
+    must_query: bool = True,
     reserved: Mapping[JobId, Reservation] | None = None,
     is_quiet: Callable[[RosterWorker], bool] = lambda _: False,
     turns: TurnsTaken | None = None,
@@ -86,9 +86,9 @@ def assign(
 ) -> Round:
     """Reads the roster, finds due jobs that no worker holds, and gives them to workers that have room.
 
-    Without `look` it does not ask which jobs wait when no worker could take one, or when the jobs that an earlier round
-    has found (`lookahead`) fill all the room. A quiet worker receives nothing, like a draining worker. Raises
-    StoreError when the outcome is unknown; then nothing else may be assigned with this term.
+    Without `must_query` it does not query the waiting jobs when no worker could take one, or when the jobs that an
+    earlier round has found (`lookahead`) fill all the room. A quiet worker receives nothing, like a draining worker.
+    Raises StoreError when the outcome is unknown; then nothing else may be assigned with this term.
     """
     rules = rules or Rules()
     lookahead = Lookahead() if lookahead is None else lookahead
@@ -96,12 +96,14 @@ def assign(
     roster = tuple(replace(worker, draining=True) if is_quiet(worker) else worker for worker in entries)
     open_pools = pools(roster)
     nothing = Round(now, roster, None, reserved=reserved or {}, unreadable=entries.unreadable)
-    if not look and (rules.blocked or not open_pools):
-        return nothing
-    if not look and (jobs := lookahead.take(_room(open_pools[0]), _snapshot(store, term, rules, open_pools), now)):
-        refused = not store.roster.assign(open_pools[0].distribute(jobs), term)
-        lookahead.continue_from(None if refused else _snapshot(store, term, rules, open_pools))
-        return replace(nothing, assigned=len(jobs), refused=refused, more=True)
+    if not must_query:
+        if rules.blocked or not open_pools:
+            return nothing
+        jobs = lookahead.take(_room(open_pools[0]), _snapshot(store, term, rules, open_pools), now)
+        if jobs:
+            refused = not store.roster.assign(open_pools[0].distribute(jobs), term)
+            lookahead.continue_from(None if refused else _snapshot(store, term, rules, open_pools))
+            return replace(nothing, assigned=len(jobs), refused=refused, more=True)
     # Read after the roster and before the jobs: only this leader adds to it, so a job that is free now stays free.
     held = store.roster.held() if entries.unreadable or any(worker.holds for worker in roster) else set[JobId]()
     lanes = store.due_jobs.lanes_to_plan()
@@ -111,14 +113,27 @@ def assign(
     planner = _Planner(store, Situation(roster, held, rules, now), found.lanes or (), turns or TurnsTaken())
     if lanes.unreadable:
         planner.malformed += store.due_jobs.in_lanes(lanes.unreadable, MAX_MALFORMED_PER_ROUND)
-    packing = planner.plan_limited(reserved or {})
-    left = [worker for worker in roster if worker.id not in packing.drained]
+    return _planned(found, store, term, planner, rules, lookahead, open_pools)
+
+
+def _planned(
+    found: Round,
+    store: Store,
+    term: int,
+    planner: _Planner,
+    rules: Rules,
+    lookahead: Lookahead,
+    open_pools: Sequence[WorkerPool],
+) -> Round:
+    """Plans the jobs of the lanes that the round has found, and assigns them."""
+    packing = planner.plan_limited(found.reserved)
+    left = [worker for worker in found.roster if worker.id not in packing.drained]
     beyond = planner.fill([_after(worker, packing) for worker in left], lookahead)
     if packing.starts:
         store.limits.note_starts(packing.starts, term)
     refused = bool(planner.assignments) and not store.roster.assign(planner.assignments, term, planner.limited_jobs)
     planner.count_turns()
-    lookahead.keep(beyond, None if refused else _snapshot(store, term, rules, open_pools), now)
+    lookahead.keep(beyond, None if refused else _snapshot(store, term, rules, open_pools), found.at)
     waits = planner.is_full or planner.has_candidates or packing.reserved or packing.kept or packing.drained
     return replace(
         found,
@@ -319,7 +334,7 @@ class _FairOrder:
 
 
 def recount(store: Store, term: int, rules: Rules, now: datetime) -> None:
-    """Notes which of the jobs that are held count from now on: to be called when there are other limits than before."""
+    """Stores which held jobs count against a limit. Call this when the limits have changed."""
     meter = Meter(rules.limits, rules.starts, now)
     noted = {worker.id: {job for job, _ in worker.limited} for worker in store.roster.read()}
     holders = store.roster.holders()
@@ -336,21 +351,21 @@ def recount(store: Store, term: int, rules: Rules, now: datetime) -> None:
 
 
 def lacks_takers(round: Round) -> bool:
-    """Whether jobs may wait that no worker could take now: then it matters who joins, or makes room."""
+    """Whether jobs may wait that no worker could take: then the leader watches for workers that join or make room."""
     if round.lanes is None or round.limited:
         return True  # there was no room at all, or not for all jobs
-    taken = {lane for opening in pools(round.roster) for lane in opening.lanes(round.lanes)}
+    taken = {lane for pool in pools(round.roster) for lane in pool.lanes(round.lanes)}
     return not taken.issuperset(lane for lane in round.lanes if lane not in ASIDE)
 
 
 def until_room(round: Round) -> float:
-    """Seconds until the first worker that is full will take more jobs, as far as that can be known."""
+    """The expected seconds until the first full worker takes more jobs."""
     full = (worker for worker in round.roster if worker.ready and not worker.draining and not worker.room)
     return min((seconds_until_room(worker.holds, worker.slots, worker.prefetch) for worker in full), default=0.0)
 
 
 def unserved(round: Round) -> set[tuple[str, str]]:
-    """Group and task of waiting jobs that no worker on the roster serves: it does not know them, or works elsewhere."""
+    """Group and task of waiting jobs that no worker on the roster serves."""
     waiting = (lane for lane in round.lanes or () if lane not in ASIDE)
     return {group_and_task(lane) for lane in waiting if not any(worker.serves(lane) for worker in round.roster)}
 
@@ -363,11 +378,8 @@ def assign_new(
     vacancies: Vacancies,
     rules: Rules,
 ) -> bool:
-    """Gives new jobs to workers that had room; true when each was given.
-
-    To be called by the thread of the leader, between rounds. Raises StoreError when the outcome is unknown; then no
-    more may be assigned with this term.
-    """
+    """Assigns new jobs to workers that had room; true when each was assigned. Call this on the leader's thread, between
+    rounds. Raises StoreError when the outcome is unknown; then nothing else may be assigned with this term."""
     fence_time = fence_time_of(store)
     meter = Meter(rules.limits, rules.starts, now)
     usable = [
@@ -385,6 +397,6 @@ def assign_new(
 
 
 def fence_time_of(store: Store) -> int:
-    """The cluster time up to which a job may have been given by this leader, or have been ended by it; 0 when that is
-    not known. Every write of a leader moves it, so none can be forgotten."""
+    """The cluster time up to which this leader may have assigned or ended a job; 0 if it is unknown. Every write of the
+    leader moves it."""
     return max(store.roster.answered_at, store.transactions.answered_at)

@@ -11,7 +11,7 @@ aside. So no foreign document can reach, damage or slow the index that everythin
 from __future__ import annotations
 
 from collections.abc import Collection as Ids
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, cast
@@ -20,7 +20,6 @@ from uuid import UUID
 import pymongo
 from pymongo import ASCENDING, DESCENDING, IndexModel, UpdateOne
 from pymongo.client_session import ClientSession
-from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from recruiter.domain.job import MOST_SIGNAL_BYTES, MOST_SIGNALS, Job, JobId
@@ -30,7 +29,6 @@ from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.store.batches import first_batch
 from recruiter.store.codec import (
     LARGEST_JOB,
-    RAW,
     Document,
     decode_leniently,
     encode,
@@ -41,7 +39,7 @@ from recruiter.store.codec import (
 )
 from recruiter.store.collections.inbox import not_adopted, unlocked
 from recruiter.store.errors import DUPLICATE_KEY, is_about_a_document, store_call
-from recruiter.store.fields import FIRST_MOMENT, LAST_MOMENT, LONGEST_ID, job_id, text
+from recruiter.store.fields import FIRST_MOMENT, LAST_MOMENT, LONGEST_ID, job_id, text, validator
 from recruiter.store.job_fields import (
     FROM_PROTOCOL,
     LOCK,
@@ -51,7 +49,7 @@ from recruiter.store.job_fields import (
     NULLABLE,
     WAITS_FOR_SIGNAL,
 )
-from recruiter.store.reading import parse_one, parsed, readable
+from recruiter.store.reading import ParsedCollection, parse_one, parsed, readable
 
 NAME = "scheduled"
 
@@ -59,6 +57,7 @@ DUE, POSTPONED, INBOX, EXPIRING = "due", "postponed", "inbox", "expiring"
 BY_URN, BY_TAG, BY_OWNER = "turn_by_urn", "turn_by_tag", "turn_by_owner"
 BY_FLOW, BY_DEPENDENCY = "step_by_flow", "step_by_dependency"
 HAS_LANE = {"lane": {"$gt": ""}}
+_NOT_CANCELLED = {"lane": {"$gt": "", "$ne": CANCELLED_LANE}}
 MAX_LANE_BYTES = 20_000
 """Bytes; the longest names, needs and key make less."""
 TURN = (("priority", DESCENDING), ("scheduled_at", ASCENDING), ("_id", ASCENDING))
@@ -98,39 +97,23 @@ _NUMBER = {"$gte": float("-inf")}
 _SOUND = {"created_at": _DATE, "scheduled_at": _DATE, "priority": _NUMBER, "$expr": {"$eq": [_SIZE_OF_ID, 16]}}
 """Conditions that a schema cannot express: dates that Python can read, no NaN, and UUIDs of 16 bytes."""
 
-_SCHEMA: Document = {
-    "$jsonSchema": {
-        "anyOf": [
-            {"properties": {"lane": {"bsonType": "null"}}},
-            {
-                "required": [
-                    "task",
-                    "args",
-                    "group",
-                    "lane",
-                    "priority",
-                    "created_at",
-                    "scheduled_at",
-                    "attempts",
-                ],
-                "properties": {
-                    "_id": {"bsonType": ["objectId", "string", "int", "long", "binData"], "maxLength": LONGEST_ID},
-                    "task": {"bsonType": "string"},
-                    "args": {"bsonType": ["object", "array"]},
-                    "group": {"bsonType": "string"},
-                    "lane": {"bsonType": "string", "pattern": "/", "maxLength": MAX_LANE_BYTES},
-                    "priority": {"bsonType": ["int", "long", "double"]},
-                    "created_at": {"bsonType": "date"},
-                    "scheduled_at": {"bsonType": "date"},
-                    "attempts": {"bsonType": ["int", "long"], "minimum": 0, "maximum": MOST_ATTEMPTS},
-                    "crashes": {"bsonType": ["int", "long"], "minimum": 0, "maximum": MOST_ATTEMPTS},
-                    "postponed": {"bsonType": "bool"},
-                    "cancel": {"bsonType": "object"},
-                },
-            },
-        ]
-    }
-}
+_COUNTER = {"bsonType": ["int", "long"], "minimum": 0, "maximum": MOST_ATTEMPTS}
+_JOB_SCHEMA = validator(
+    "task args group lane priority created_at scheduled_at attempts",
+    _id={"bsonType": ["objectId", "string", "int", "long", "binData"], "maxLength": LONGEST_ID},
+    task="string",
+    args="object array",
+    group="string",
+    lane={"bsonType": "string", "pattern": "/", "maxLength": MAX_LANE_BYTES},
+    priority="int long double",
+    created_at="date",
+    scheduled_at="date",
+    attempts=_COUNTER,
+    crashes=_COUNTER,
+    postponed="bool",
+    cancel="object",
+)["$jsonSchema"]
+_SCHEMA: Document = {"$jsonSchema": {"anyOf": [{"properties": {"lane": {"bsonType": "null"}}}, _JOB_SCHEMA]}}
 VALIDATOR: Document = {"$and": [_SCHEMA, {"$or": [{"lane": None}, _SOUND]}]}
 
 _BY_TIME = [("scheduled_at", ASCENDING), ("priority", DESCENDING), ("created_at", ASCENDING), ("_id", ASCENDING)]
@@ -164,10 +147,8 @@ class Marked:
     """The documents of the debounced jobs after the mark."""
 
 
-class Scheduled:
-    def __init__(self, collection: Collection[Document]) -> None:
-        self.collection = collection
-        self._raw: Collection[Any] = collection.with_options(codec_options=RAW)
+class Scheduled(ParsedCollection):
+    name = NAME
 
     # -- producing ---------------------------------------------------------------------------------------------
 
@@ -225,9 +206,10 @@ class Scheduled:
     def adopt(self, foreign: Sequence[tuple[Document, Document]]) -> dict[int, str]:
         """Turns foreign documents into jobs: for each the document that was read, and its new fields. A document that
         was cancelled or locked since stays in the inbox. Returns the reasons of MongoDB's refusals, by position."""
-        writes = [
-            UpdateOne({"_id": read["_id"], "lane": None, **_as(read)}, _adoption(read, new)) for read, new in foreign
-        ]
+        writes = []
+        for read, new in foreign:
+            unchanged = {name: {"$eq": read.get(name)} for name in ("cancel", "locked_by", "locked_at")}
+            writes.append(UpdateOne({"_id": read["_id"], "lane": None, **unchanged}, _adoption(read, new)))
         try:
             self.collection.bulk_write(writes, ordered=False)
         except BulkWriteError as error:
@@ -339,7 +321,7 @@ class Scheduled:
 
     def flag_all(self, urns: Sequence[str], flag: Document, session: ClientSession | None = None) -> int:
         """Raises the cancel flag on every job of these urns that has none."""
-        query = {"urn": {"$in": list(urns), "$gt": ""}, "lane": {"$gt": "", "$ne": CANCELLED_LANE}}
+        query = {"urn": {"$in": list(urns), "$gt": ""}, **_NOT_CANCELLED}
         update = {"$set": {"cancel": flag, "lane": CANCELLED_LANE}}
         return self.collection.update_many(query, update, hint=BY_URN, session=session).modified_count
 
@@ -350,19 +332,19 @@ class Scheduled:
     @store_call
     def of_urn(self, urn: str) -> Parsed[Job]:
         """The jobs of this urn that have not ended, in the order of their time."""
-        found = parsed(NAME, self._raw.find({"urn": urn, "lane": {"$gt": ""}}, hint=BY_URN), job_from)
+        found = self._parsed(job_from, {"urn": urn, **HAS_LANE}, hint=BY_URN)
         return Parsed(sorted(found, key=lambda job: job.scheduled_at), found.unreadable)
 
     @store_call
     def not_begun(self, urn: str) -> list[JobId]:
         """The jobs of this urn that have not begun; a worker may hold them."""
-        query = {"urn": urn, "lane": {"$gt": "", "$ne": CANCELLED_LANE}, **NOT_BEGUN}
-        return list(parsed(NAME, self._raw.find(query, {"_id": 1}, hint=BY_URN), id_of_document))
+        query = {"urn": urn, **_NOT_CANCELLED, **NOT_BEGUN}
+        return list(self._parsed(id_of_document, query, {"_id": 1}, hint=BY_URN))
 
     @store_call
     def change(self, ids: Sequence[JobId], fields: Document, unset: Sequence[str]) -> int:
         """Changes the jobs among these that have not begun."""
-        query = {"_id": {"$in": list(ids)}, "lane": {"$gt": "", "$ne": CANCELLED_LANE}, **NOT_BEGUN}
+        query = {"_id": {"$in": list(ids)}, **_NOT_CANCELLED, **NOT_BEGUN}
         update: Document = {"$set": fields}
         if unset:
             update["$unset"] = dict.fromkeys(unset, "")
@@ -377,7 +359,7 @@ class Scheduled:
         flag: Document = {"cancel": {"at": at, "by": by, "reason": reason}}
         moved = {"$set": {**flag, "lane": CANCELLED_LANE}}
         cases = (
-            ({"_id": id, "lane": {"$gt": "", "$ne": CANCELLED_LANE}}, moved),
+            ({"_id": id, **_NOT_CANCELLED}, moved),
             ({"_id": id, "lane": None}, {"$set": flag}),  # not adopted yet: it goes to that lane when it is
         )
         while True:
@@ -391,16 +373,15 @@ class Scheduled:
     @store_call
     def flag_some(self, ids: Sequence[JobId], conditions: Sequence[Document], flag: Document) -> int:
         """Raises the flag on the jobs among these that match the conditions and have none; returns the number."""
-        query = {"$and": [{"_id": {"$in": list(ids)}}, {"lane": {"$gt": "", "$ne": CANCELLED_LANE}}, *conditions]}
+        query = {"$and": [{"_id": {"$in": list(ids)}}, _NOT_CANCELLED, *conditions]}
         update = {"$set": {"cancel": flag, "lane": CANCELLED_LANE}}
         return self.collection.update_many(query, update).modified_count
 
     @store_call
     def any_expired(self, now: datetime) -> bool:
         """Whether there are expired jobs, held or not."""
-        return (
-            self.collection.find_one({"expires_at": {"$lte": now}, **MAY_EXPIRE}, {"_id": 1}, hint=EXPIRING) is not None
-        )
+        query = {"expires_at": {"$lte": now}, **MAY_EXPIRE}
+        return self.collection.find_one(query, {"_id": 1}, hint=EXPIRING) is not None
 
     @store_call
     def expired(self, now: datetime, limit: int, held: Ids[JobId] = ()) -> Parsed[Document]:
@@ -417,13 +398,16 @@ class Scheduled:
     @store_call
     def flags(self, limit: int) -> dict[JobId, Document]:
         """The flags of cancelled jobs that have not ended."""
-        return _flags(self._raw.find({"lane": CANCELLED_LANE}, {"cancel": 1}, hint=DUE, limit=limit))
+        return self._flags({"lane": CANCELLED_LANE}, hint=DUE, limit=limit)
 
     @store_call
     def flags_among(self, ids: Ids[JobId]) -> dict[JobId, Document]:
         """The flags of the cancelled jobs among these."""
-        query = {"_id": {"$in": list(ids)}, "lane": CANCELLED_LANE}
-        return _flags(self._raw.find(query, {"cancel": 1}))
+        return self._flags({"_id": {"$in": list(ids)}, "lane": CANCELLED_LANE})
+
+    def _flags(self, query: Document, **options: Any) -> dict[JobId, Document]:
+        jobs = self._parsed(_with_an_id, query, {"cancel": 1}, **options)
+        return {job["_id"]: job["cancel"] if isinstance(job.get("cancel"), dict) else {} for job in jobs}
 
     @store_call
     def get(self, id: JobId) -> Job | None:
@@ -438,8 +422,7 @@ class Scheduled:
     @store_call
     def get_many(self, ids: Ids[JobId]) -> dict[JobId, Job]:
         """The jobs among these that have not ended and are adopted."""
-        found = self._raw.find({"_id": {"$in": list(ids)}, **HAS_LANE})
-        return {job.id: job for job in parsed(NAME, found, job_from)}
+        return {job.id: job for job in self._parsed(job_from, {"_id": {"$in": list(ids)}, **HAS_LANE})}
 
     @store_call
     def document(self, id: JobId) -> Document | None:
@@ -474,7 +457,7 @@ class Scheduled:
     @store_call
     def waiting(self) -> list[Job]:
         """Every job, in the order of their time; for tests, where there are few."""
-        return list(parsed(NAME, self._raw.find(HAS_LANE).sort(_BY_TIME), job_from))
+        return list(self._parsed(job_from, HAS_LANE, sort=_BY_TIME))
 
     @store_call
     def count_by(self, field: str, held: Ids[JobId]) -> list[tuple[str, State, int]]:
@@ -493,8 +476,10 @@ class Scheduled:
         """Documents whose lane is neither null nor text: no process ever reads them. For reports only: it reads the
         whole collection. Raises StoreUnreachable if that takes longer than `within` seconds."""
         query = {"lane": {"$exists": True, "$ne": None, "$not": {"$gt": ""}}}
-        found = self._raw.find(query, {"_id": 1, "lane": 1}, limit=limit, max_time_ms=int(within * 1000))
-        return list(parsed(NAME, found, lambda document: text(document, "lane")).unreadable)
+        found = self._parsed(
+            lambda document: text(document, "lane"), query, {"lane": 1}, limit=limit, max_time_ms=int(within * 1000)
+        )
+        return list(found.unreadable)
 
 
 def signalling(id: JobId, name: str, data: Any, at: datetime, by: str | None = None) -> tuple[Document, list[Document]]:
@@ -532,13 +517,6 @@ def _counted(row: Document) -> tuple[str, State, int]:
     return text(row["_id"], "name"), State.RUNNING if row["_id"]["held"] else State.WAITING, row["jobs"]
 
 
-def _flags(found: Iterable[Any]) -> dict[JobId, Document]:
-    return {
-        id_of_document(document): document["cancel"] if isinstance(document.get("cancel"), dict) else {}
-        for document in parsed(NAME, found, _with_an_id)
-    }
-
-
 def _mine(mark: ProgressMark) -> Document:
     return {
         "_id": mark.id,
@@ -546,10 +524,6 @@ def _mine(mark: ProgressMark) -> Document:
         "locked_by": {"$in": [None, mark.worker, *filter(None, [mark.was_locked_by])]},
         "transaction": None,
     }
-
-
-def _as(read: Document) -> Document:
-    return {name: {"$eq": read.get(name)} for name in ("cancel", "locked_by", "locked_at")}
 
 
 def _adoption(read: Document, fields: Document) -> Document:
