@@ -1,7 +1,7 @@
-"""A fleet: several processes of Recruiter as children of this one. All stop when one of them ends, or when asked to.
+"""A fleet: several Recruiter processes as children of this process. All stop when a member ends, or on request.
 
-A fleet can be reloaded: each member is asked to stop and another one takes its place at once. The old worker takes no
-more jobs and finishes those that it runs, while the new one, with the new code, takes the next.
+A fleet can be reloaded: each member is asked to stop, and a new one replaces it immediately. The old worker takes no
+further jobs and finishes its running jobs, while the new worker takes the next jobs with the new code.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from recruiter.processes.loop import Stop
 from recruiter.processes.systemd import SOCKET_VARIABLE, ServiceManager
 
 PARENT_VARIABLE = "RECRUITER_PARENT"
-"""Tells a process which parent to die with."""
+"""Names the parent that a process must not survive."""
 _LONGEST_MESSAGE = 4096
 
 
 class Fleet:
-    """What is secret goes through the environment; the arguments of a process can be read by everybody."""
+    """Secrets go through the environment, because every user can read the arguments of a process."""
 
     def __init__(
         self,
@@ -46,10 +46,10 @@ class Fleet:
         self._members: dict[str, subprocess.Popen[bytes]] = {}
         self._arguments: dict[str, tuple[str, ...]] = {}
         self._leaving: list[subprocess.Popen[bytes]] = []
-        """Those that others have taken the place of; they finish what they run."""
+        """Replaced members, which finish their running jobs."""
 
     def add(self, name: str, *arguments: str) -> None:
-        """Starts `recruiter ARGUMENTS…`, in a group of its own: the terminal's Ctrl-C is for us to pass on."""
+        """Starts `recruiter ARGUMENTS…`, in its own process group: this process passes the terminal's Ctrl-C on."""
         self._arguments[name] = arguments
         self._members[name] = subprocess.Popen(
             [sys.executable, "-m", "recruiter.cli.main", *arguments],
@@ -89,7 +89,7 @@ class Fleet:
             when_ready()
 
     def _say_who_ended(self) -> None:
-        """Those that nobody has asked to: the others are stopped because of them."""
+        """Members that ended without a request; the others are stopped because of them."""
         if not self._stop.asked:
             for name, member in self._members.items():
                 if member.poll() is not None:
@@ -106,11 +106,11 @@ class Fleet:
     def kill(self) -> None:
         for member in (*self._members.values(), *self._leaving):
             if member.poll() is None:
-                member.terminate()  # the second signal: at once, but with their own children
+                member.terminate()  # the second signal ends them immediately, with their children
 
 
 class _Readiness:
-    """A notify socket, to which each member says once that it is ready."""
+    """A notify socket, to which each member reports once that it is ready."""
 
     def __init__(self, when_all: Callable[[], None]) -> None:
         self._when_all: Callable[[], None] | None = when_all
@@ -122,7 +122,7 @@ class _Readiness:
         self._ready = 0
 
     def check(self, members: int) -> None:
-        """To be called again and again. Calls back once, when all members are ready."""
+        """Call this repeatedly. It calls back once, when all members are ready."""
         with suppress(BlockingIOError):
             while True:
                 message = self._socket.recv(_LONGEST_MESSAGE).decode(errors="replace")
@@ -139,7 +139,7 @@ class _Readiness:
 def exit_code(of_members: Sequence[int]) -> int:
     """The first that is not 0; and 1 where a signal has ended a member, for the fleet itself was not killed.
 
-    One that our own signal ended before it could listen had nothing to say.
+    A member that our own signal ended before it could handle signals counts as stopped.
     """
     code = next((code for code in of_members if code not in (0, -signal.SIGTERM)), 0)
     return code if code >= 0 else 1

@@ -38,7 +38,7 @@ _NOT_AT_WORK = {
 
 
 class ProcessHealth:
-    """The facts: the main loop reports each turn, and events tell whether the process is at work."""
+    """The facts: the main loop reports each turn, and events show whether the process works."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic

@@ -1,7 +1,7 @@
 """One loop for every process: run a step, wait for a wake-up or a delay, until asked to stop.
 
-A step returns how many seconds it can wait. When MongoDB does not answer, the loop says so once, waits longer and
-longer with jitter, and says when it is back; no process ever dies of it.
+A step returns how many seconds it can wait. When MongoDB does not answer, the loop logs it once, waits longer and
+longer with jitter, and logs when MongoDB is back. No process dies because of an outage.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Stop:
         self._calls_at_once.append(call)
 
     def listen_to_signals(self) -> None:
-        """TERM, INT, QUIT and HUP ask to stop; a second one ends the process at once.
+        """TERM, INT, QUIT and HUP ask to stop; a second signal ends the process immediately.
 
         Signals arrive through a pipe and are acted on by a thread: a Python signal handler may interrupt the main
         thread anywhere, also inside the very lock that it would need itself.
@@ -105,7 +105,7 @@ class Loop:
         self._woken = threading.Event()
         self._failures = 0
         self._answers = 0
-        """How many calls had been answered when the last one failed."""
+        """The number of answered calls when the last call failed."""
         self._longest_wait = longest_wait
         self._manager = manager or ServiceManager()
         stop.when_asked(self.wake)
@@ -133,7 +133,7 @@ class Loop:
         return thread
 
     def attempt(self) -> float:
-        """One step; returns how long to wait, also when MongoDB did not answer."""
+        """Runs one step; returns the seconds to wait, even if MongoDB did not answer."""
         try:
             delay = self._step()
         except StoreError as error:
@@ -141,10 +141,10 @@ class Loop:
                 self._events.emit("store.unreachable", loop=self._name, error=str(error))
             return self._back_off()
         except Exception as error:
-            # A mistake of ours. Dying would stop every job; going on may only stop what the mistake is about.
+            # A bug in Recruiter. Dying would stop every job; continuing affects only the work that the bug concerns.
             self._events.emit("loop.failed", loop=self._name, trace=trace_of(error))
             return self._back_off()
-        if self._failures and answers() > self._answers:  # a step that had nothing to ask says nothing of MongoDB
+        if self._failures and answers() > self._answers:  # a step without a call shows nothing about MongoDB
             self._failures = 0
             self._events.emit("store.back", loop=self._name)
         return delay
@@ -179,7 +179,7 @@ class Presence:
             return
         self._at = asked_at + self._every
         facts = {**self._facts, "clock_offset": self._clock.offset.total_seconds()}
-        with suppress(StoreError):  # it is for people to see; work goes on without, and says what is wrong itself
+        with suppress(StoreError):  # only for display; the work continues without it and reports its own errors
             server_time = self._store.processes.show(self._id, facts, _SHOWN_WITHIN)
             self._clock.agree(server_time, self._clock.monotonic() - asked_at)
 

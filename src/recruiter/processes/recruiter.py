@@ -48,8 +48,8 @@ _RULES_EVERY_SECONDS = 1.0
 _LIMITED_PAUSE_SECONDS = 0.2
 """The longest pause while jobs wait that limits or resources hold back."""
 _WATCHING_PAUSE_SECONDS = 1.0
-"""The longest pause while a worker holds jobs: if it dies, they should not wait for the leader. Also while jobs wait
-and a worker is given none because it is quiet: no change waiter reports its next heartbeat."""
+"""The longest pause while a worker holds jobs: if it dies, they should not wait for the leader. The same holds while
+jobs wait and a quiet worker is given none: no change waiter reports its next heartbeat."""
 _FLOWING_PAUSE_SECONDS = 0.1
 """The longest pause under load: a worker may become faster than it was."""
 _FLOWING_PAUSE_WITH_FLOWS_SECONDS = 0.03
@@ -58,7 +58,7 @@ _CLOCK_DIFFERENCE_SECONDS = 0.06
 """A usual difference between the clocks of two hosts."""
 _LAST_RENEWAL_SECONDS = 5.0
 _DEAF_PAUSE_SECONDS = 0.2
-"""The longest pause while no change waiter is heard."""
+"""The longest pause while no change waiter works."""
 
 
 class RecruiterProcess:
@@ -287,7 +287,7 @@ class RecruiterProcess:
         return min(pauses)
 
     def _listens_after(self, round: Round) -> bool:
-        """Arms the change waiters that matter; true when they would be heard."""
+        """Arms the change waiters that matter; true if their events would arrive."""
         if not self._listen:
             return False
         jobs, room = self._change_waiters()
@@ -306,8 +306,8 @@ class RecruiterProcess:
         return self._waiters
 
     def _arrived(self, changes: Sequence[Change]) -> None:
-        """While idle. New jobs are to be given to workers and nothing else; but it may also be a scheduler, another
-        limit, or a document that another program has inserted."""
+        """Handles an event while idle. Usually it is a new job to assign; it may also be a scheduler, another limit, or
+        a document that another program has inserted."""
         if not changes or any(_is_unusual(self._store, change) for change in changes):
             self._maintenance.look_soon()
             self._rules_at = 0.0

@@ -1,11 +1,11 @@
-"""Tells a service manager about the process: systemd's notify protocol, datagrams to the socket NOTIFY_SOCKET.
+"""Informs a service manager about the process: systemd's notify protocol, datagrams to the socket NOTIFY_SOCKET.
 
     READY=1       it is at work: the worker is on the roster, the recruiter leads or stands by
     STATUS=…      what `systemctl status` shows
     STOPPING=1    it was asked to stop
-    WATCHDOG=1    from the main loop, as long as that goes round: one that hangs says nothing, and is started anew
+    WATCHDOG=1    from each turn of the main loop; systemd restarts a process that hangs and sends nothing
 
-Where nobody listens, nothing is sent.
+Without a service manager, nothing is sent.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _IN_BETWEEN = {
 
 
 class ServiceManager:
-    """A listener for events, and for the main loop something to be told that it goes round."""
+    """A listener for events and for the turns of the main loop."""
 
     def __init__(self, address: str | None = None, watchdog: float | None = None) -> None:
         self._address = address
@@ -55,7 +55,8 @@ class ServiceManager:
 
     @classmethod
     def of(cls, environment: MutableMapping[str, str]) -> ServiceManager:
-        """The one that has started this process, if any. Taken out of the environment: it is not our children's."""
+        """The service manager that started this process, if any. Removed from the environment, because our children
+        must not use it."""
         address = environment.pop(SOCKET_VARIABLE, None)
         microseconds, pid = environment.pop(WATCHDOG_VARIABLE, ""), environment.pop(_WATCHDOG_PID, "")
         ours = microseconds.isdigit() and pid in ("", str(os.getpid()))
@@ -84,7 +85,7 @@ class ServiceManager:
         self.tell(f"STATUS={_line(text)}")
 
     def alive(self) -> None:
-        """To be called whenever the main loop has come round."""
+        """Call this on each turn of the main loop."""
         self.health.turned()
         now = time.monotonic()
         if now >= self._next_sign:
@@ -97,7 +98,7 @@ class ServiceManager:
         address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.settimeout(_PATIENCE)
-            with suppress(OSError):  # nobody is there any more; our work does not depend on it
+            with suppress(OSError):  # the service manager has ended; our work does not depend on it
                 sender.sendto("\n".join(lines).encode(), address)
 
 

@@ -1,21 +1,21 @@
-"""Claims: what a child runs, in memory that supervisor and child share.
+"""Claims: the jobs that a child runs, recorded in memory that supervisor and child share.
 
-Each job sent to a child has a number, and each number that is in use has a cell of its own (`Numbers`). Before the
+Each job sent to a child has a number, and each number in use has its own cell (`Numbers`). Before the
 child starts a job it *claims* its number; numbers that are not claimed yet can be *withdrawn* by the supervisor and
 their jobs given to another child, or back to the roster. Both happen under one lock, so a job is either started here or
-taken away, never both. When a child dies, the jobs it claimed and did not answer for are the ones to blame, exactly.
+taken away, never both. When a child dies, exactly the jobs that it claimed and did not answer for are to blame.
 
     free ──open──▶ OPEN ──claim──▶ CLAIMED ──end──▶ ENDED ──answered──▶ free
                     └──withdraw──▶ WITHDRAWN ──────────────────────────▶ free
                                                    (supervisor: open, withdraw, free; child: claim, end)
 
-Beside its number stand two moments: when the job was claimed, and when its time is over; whether it was told that its
-time is over; and the thread it runs in. The child writes them and the supervisor reads them. So the supervisor knows
-since when a job runs, which one has overrun, and which one holds up the others, without asking a process that may not
-be able to answer. The other way goes one word: that the worker is about to stop, for jobs that want to know.
+A cell also contains the time of the claim, the deadline of the job, whether the job was notified of its timeout, and
+its thread. The child writes these facts and the supervisor reads them. So the supervisor knows the start of each job,
+which job has overrun, and which job blocks the others, without asking a process that may not be able to answer. In the
+other direction there is one flag: the worker is about to stop.
 
-A cell remembers the whole number beside its state. A frame that waited long in the pipe, and was withdrawn meanwhile,
-is never taken for the job that uses its cell now.
+A cell contains the whole number and its state. A frame that waited long in the pipe, and was withdrawn meanwhile, is
+never mistaken for the job that uses its cell now.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from multiprocessing.context import BaseContext
 from typing import Any, NamedTuple
 
 CELLS = 4096
-"""As many jobs can be with one child at once."""
+"""Maximum number of jobs that a child can have at the same time."""
 NUMBERS = 1 << 32
 _OPEN, _CLAIMED, _WITHDRAWN, _ENDED = 0, 1, 2, 3
 _PATIENCE = 0.1
@@ -84,7 +84,7 @@ class Claims:
     def withdraw(self, numbers: Iterable[int]) -> list[int]:
         """Takes back the numbers that are not claimed; returns them, in order.
 
-        None, when the child died, froze or is very slow inside `claim`: then nobody can say what it has started.
+        None, when the child died, froze or is very slow inside `claim`: then it is unknown which jobs it has started.
         """
         if not self._lock.acquire(timeout=_PATIENCE):
             return []
@@ -114,16 +114,16 @@ class Claims:
         return moment if moment and self.claimed(number) else None
 
     def was_told(self, number: int) -> bool:
-        """Whether the job of this number was told to end, inside its process."""
+        """Whether the job of this number was asked to end, inside its process."""
         return bool(self._told[number % CELLS])
 
     def thread_of(self, number: int) -> int:
-        """The native id of the thread that the job of this number runs in; 0 in an event loop, or as long as nobody
-        knows."""
+        """The native id of the thread that the job of this number runs in; 0 in an event loop, or while it is
+        unknown."""
         return int(self._threads[number % CELLS])
 
     def loop_holder(self) -> LoopHolder | None:
-        """The job whose code the event loop is in at this moment."""
+        """The job whose code the event loop is running now."""
         number, since = int(self._loop_holder.value), float(self._loop_since.value)
         return LoopHolder(number - 1, since) if number else None
 
@@ -132,11 +132,11 @@ class Claims:
         return float(self._ticked_at.value)
 
     def tries(self) -> int:
-        """How often the child has tried to claim a number. It grows as long as the child takes what it was sent."""
+        """The number of attempts to claim a number. It grows while the child takes the jobs that it was sent."""
         return int(self._tries.value)
 
     def ask_to_stop(self) -> None:
-        """Tells the jobs, if they ask."""
+        """Sets the flag that jobs can read."""
         self._stop_asked.value = 1
 
     # -- the child's side ----------------------------------------------------------------------------------------
@@ -154,13 +154,13 @@ class Claims:
             return True
 
     def end(self, number: int) -> None:
-        """The job of this number has ended. Until the answer has arrived it is the one to blame all the same."""
+        """The job of this number has ended. It is still to blame until its answer has arrived."""
         if self.running(number):
             self._cells[number % CELLS] = number << 2 | _ENDED
 
     @contextmanager
     def deadline(self, number: int, seconds: float) -> Iterator[None]:
-        """What runs inside must be over in so many seconds."""
+        """Sets the deadline of the code in this block, in seconds from now."""
         if self.running(number):
             self._deadlines[number % CELLS] = time.monotonic() + seconds
         try:
@@ -170,7 +170,7 @@ class Claims:
                 self._deadlines[number % CELLS] = 0.0
 
     def tell(self, number: int) -> None:
-        """The job of this number has been told to end."""
+        """The job of this number has been asked to end."""
         if self.running(number):
             self._told[number % CELLS] = 1
 
@@ -188,7 +188,7 @@ class Claims:
         self._loop_holder.value = 0
 
     def tick(self) -> None:
-        """Nothing holds the interpreter at this moment."""
+        """No code holds the interpreter now."""
         self._ticked_at.value = time.monotonic()
 
     def stop_asked(self) -> bool:

@@ -1,7 +1,7 @@
 """Several jobs run in one child at the same time: `async def` jobs share an event loop, the others run in threads.
 
-Jobs wait here unclaimed until one of the places is free, so the supervisor can still take them back. The thread
-that finished a job writes its answer, under a lock, so that a job which blocks the event loop holds up no other's.
+Jobs wait here unclaimed until a place is free, so the supervisor can still take them back. The thread
+that finished a job writes its answer, under a lock, so that a job that blocks the event loop delays no other answer.
 
 A job can hold up the others: by blocking the event loop, or by holding the interpreter in C code. Then this process
 can no longer report it. So the claims hold, in advance: the job whose code the event loop is about to run (`_Steps`),
@@ -70,7 +70,7 @@ class ConcurrentChild:
                 try:
                     self._loop.run_forever()
                 except (SystemExit, KeyboardInterrupt):
-                    continue  # of a task that a job started and left alone
+                    continue  # raised in a task that a job started and abandoned
         self._over.set()
         self._threads.shutdown(wait=False)
         self._executor.close()

@@ -1,4 +1,4 @@
-"""A child: runs the user's code, one job at a time unless told otherwise, and nothing else.
+"""A child: runs the user's code, one job at a time by default, and nothing else.
 
 It decodes the job, runs it, and answers with the document that the supervisor will write. It never talks to MongoDB.
 It is started through a fork server that has the application loaded already, and leads its own process group. It has a
@@ -52,7 +52,7 @@ def child_main(
     concurrency: int,
     log: LogOptions,
 ) -> None:
-    """Where the fork server begins a child. `target` is where jobs that its jobs enqueue must go."""
+    """The entry point of a child in the fork server. Jobs that its jobs enqueue go to `target`."""
     _detach()
     out = outbox.fileno()
     try:
@@ -103,7 +103,7 @@ def _flushing(executor: Executor) -> Callable[[], None]:
 
 
 def _introduction(application: Application) -> Document:
-    """What the supervisor, which does not load the application, must know of it."""
+    """Facts about the application for the supervisor, which does not load it."""
     registry = application.registry
     flushes = any(owner.instruments for owner in application.owners)
     limits = {limit.subject: limit_fields(limit) for limit in registry.limits()}
@@ -113,7 +113,7 @@ def _introduction(application: Application) -> Document:
 
 
 def report_application(answer: Connection, bootstrap: str | None) -> None:
-    """A child that only tells whether the application can be loaded, and where it keeps its jobs."""
+    """A child that only reports whether the application can be loaded, and its target."""
     told: Target | RecruiterError | None
     try:
         told = load_application(bootstrap).target
@@ -121,7 +121,7 @@ def report_application(answer: Connection, bootstrap: str | None) -> None:
         told = error
     except BaseException as error:
         told = ApplicationError(account(error))
-    with suppress(OSError):  # whoever asked has ended meanwhile
+    with suppress(OSError):  # the process that asked has ended
         answer.send(told)
 
 
@@ -147,8 +147,8 @@ def _work(
             if claims.claim(number):
                 raw = pipe.job_of(payload)
                 clock.follow(*pipe.time_of(payload))
-                interruption.obey_signals()  # each time: an earlier job may have put a handler of its own
-                # Each answer leaves at once: what is done must not be lost with the next job's crash.
+                interruption.obey_signals()  # each time: an earlier job may have installed its own handler
+                # Each answer leaves immediately: a finished job must not be lost when the next one crashes.
                 interruptible, hard = control.begin(number), partial(claims.deadline, number)
                 on_progress = partial(sender.call, number)
                 # In its own context: the next job must not see the variables that this one sets.
@@ -166,7 +166,7 @@ def _detach() -> None:
     for number in _FOR_THE_SUPERVISOR:
         # A handler that does nothing, not SIG_IGN: that one would be inherited by programs that jobs start.
         signal.signal(number, _ignore)
-    # Blocked meanwhile: one that came before the copy has its own handlers would do nothing.
+    # Blocked meanwhile: a signal before the copy has its own handlers would have no effect.
     os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_in_a_copy)
 
 
@@ -183,7 +183,7 @@ def _unblock() -> None:
 
 
 def _in_a_copy() -> None:
-    """Of a process that a job has forked (multiprocessing does): signals are for it, and end it as usual."""
+    """Restores the default signal handling in a process that a job has forked, as multiprocessing does."""
     for number in _FOR_THE_SUPERVISOR:
         if signal.getsignal(number) is _ignore:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)

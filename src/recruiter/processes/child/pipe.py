@@ -61,7 +61,7 @@ def frame(kind: int, number: int, payload: bytes) -> bytes:
 
 
 class Time(NamedTuple):
-    """The time, as a supervisor tells its children."""
+    """The time that a supervisor sends to its children."""
 
     lead: float
     """Seconds by which it is ahead of the monotonic clock, which all processes of a host share."""

@@ -1,17 +1,17 @@
 """A child and everything its jobs start, so that all of it can be ended together.
 
     supervisor ── fork server ── guard ── child (leads a process group) ── programs of its jobs
-                                   └── what was left alone by its parent: programs that became daemons
+                                   └── orphans: programs that became daemons
 
-The guard is the process from which the child was forked. It runs no user code and is the *subreaper* of the child: what
-loses its parent down there becomes the guard's, also in a session or process group of its own, and so can always be
-found. When the child is gone, or the fork server, because the supervisor was killed, the guard ends all that is left,
-and then ends the way its child did. If the guard itself is killed, its child dies with it; what the child had started
-falls to the fork server, and the supervisor ends it (`end_orphans`).
+The guard is the process from which the child was forked. It runs no user code and is the *subreaper* of the child: a
+descendant that loses its parent becomes a child of the guard, even in its own session or process group, and so can
+always be found. When the child ends, or the fork server ends because the supervisor was killed, the guard ends all
+remaining processes, and then exits with the status of its child. If the guard itself is killed, its child dies with it.
+The programs of the child then become children of the fork server, and the supervisor ends them (`end_orphans`).
 
-Subreapers are Linux only. Elsewhere the guard ends the process group of the child, and what a program has put into
-another group and left alone survives. Nowhere can be ended: what runs as another user that we may not signal, and what
-a job has asked another service to run (systemd, cron, a container engine).
+Subreapers exist only on Linux. On other systems the guard ends the process group of the child, and orphans in other
+groups survive. On no system can it end processes of another user that it may not signal, or processes that a job has
+started through another service (systemd, cron, a container engine).
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ def die_with_parent(by: signal.Signals, parent: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """What loses its parent among our descendants becomes our child, not that of init."""
+    """Descendants that lose their parent become our children, not children of init."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def part_from_guard() -> None:
     """Parts this process in two. It returns in the child, which leads a process group; the guard never comes back."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # what comes is for the supervisor
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # signals are for the supervisor
     adopt_orphans()
     guard, server = os.getpid(), os.getppid()
     child = os.fork()

@@ -120,7 +120,7 @@ class Flush:
 
     def _not_alone(self, who: str) -> NotAlone:
         return NotAlone(
-            f"{who}, and a flush needs to be alone on {self._store.target}: stop it, or use a database of your own"
+            f"{who}, and a flush needs to be alone on {self._store.target}: stop it, or use a separate database"
         )
 
     def _require_lead(self) -> None:
@@ -156,14 +156,14 @@ class Flush:
             report = release(self._store, now, term, holder, skip=broken)
             for flow, error in report.broken:
                 if isinstance(error, DocumentLocked):
-                    continue  # by a transaction of somebody else: that passes
+                    continue  # by another transaction, which will end
                 self._events.emit("flow.broken", flow=flow, error=text_of(error))
                 broken.add(flow)
             if not report.markers:
                 return
 
     def _turn(self, caller: InlineWorker, id: JobId, task: str) -> JobReport | None:
-        """Runs one job; None when it is gone, or was interrupted."""
+        """Runs one job; None if it no longer exists, or was interrupted."""
         if self._application.registry.find(task) is None:
             return JobReport(id, task, False, error=f"{UnknownTask.__name__}: no task {task!r} is registered here")
         self._require_lead()

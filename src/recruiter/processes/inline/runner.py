@@ -94,7 +94,7 @@ class InlineRunner:
     def cancel(self, flags: Mapping[JobId, Document]) -> None:
         self._held_jobs.hand_back_untaken(flags)
         with self._lock:
-            # Both are read here: by the time it is interrupted, the next job may run, with an interruptible of its own.
+            # Both are read here: by the time it is interrupted, the next job may run, with its own interruptible.
             running, interruptible = self._running, self._interruptible
         if running is not None and running.id in flags:
             flag = flags[running.id]
@@ -186,9 +186,9 @@ class Signals:
 
     def __init__(self, wake: Callable[[], None], *, patient: bool) -> None:
         self.asked = False
-        """Whether to take no more jobs."""
+        """Whether to take no further jobs."""
         self.interrupted = False
-        """Whether the running job was ended by a signal."""
+        """Whether a signal ended the running job."""
         self.in_job = False
         """Set by the code that runs jobs: only there a signal is raised as an exception, nowhere in our own code."""
         self._wake = wake
@@ -243,7 +243,7 @@ def ended_report(registry: Registry, task: str, archived: Document, payload: Pay
         return JobReport(archived["_id"], task, False, archived["why"], error=error)
     result, definition = archived.get("result"), registry.find(task)
     returns = definition.signature.returns if isinstance(definition, FunctionTask) else Any
-    with suppress(RecruiterError):  # otherwise it is reported as it is stored
+    with suppress(RecruiterError):  # otherwise the stored form is reported
         result = decode_result(payload.open(Sealed.RESULT, owner_of(archived), result), returns)
     return JobReport(archived["_id"], task, True, archived["why"], result)
 

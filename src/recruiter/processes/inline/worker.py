@@ -47,9 +47,9 @@ class InlineMode:
     stays: bool = False
     """Wait for jobs that are not there yet: listen to change waiters, and finish the running job when asked to stop."""
     rejoins: bool = True
-    """Go on under a new id when the registration is lost."""
+    """Continue under a new id when the registration is lost."""
     leads: bool = True
-    """Bring a recruiter, which leads where nobody else does. Otherwise the caller assigns each job, due or not."""
+    """Start a recruiter, which leads if there is no other leader. Otherwise the caller assigns each job, due or not."""
 
 
 class InlineWorker:

@@ -46,7 +46,7 @@ class Process(Protocol):
 
 
 class RunningJob(NamedTuple):
-    """A job that a child has started, and the moment of its start on the monotonic clock."""
+    """A job that a child has started, and its start on the monotonic clock."""
 
     job: HeldJob
     since: float
@@ -94,7 +94,7 @@ class ChildHandle:
         self.silent_at = now
         self.answered_at = now
         self._deaf_since: float | None = None
-        """Since when it has left the jobs that it was sent; it gets no more until it tries to start one."""
+        """The time since which it has started none of its jobs; it gets no further jobs until it tries to start one."""
         self._tries_when_deaf = 0
         self._sent_at = now
         self.cancelling: dict[int, tuple[Document, float]] = {}
@@ -120,13 +120,13 @@ class ChildHandle:
 
     @property
     def load(self) -> int:
-        """How many jobs it has been sent and has not answered for."""
+        """The number of jobs that it was sent and has not answered for."""
         return len(self._sent)
 
     @property
     def places(self) -> int:
-        """How many jobs may run in it at once: jobs of the children that it replaces keep their places until they
-        end."""
+        """The number of jobs that may run in it at the same time: jobs of the children that it replaces keep their
+        places until they end."""
         places, before = self._places, self.successor_of
         while before is not None:
             places, before = places - before.load, before.successor_of
@@ -138,7 +138,7 @@ class ChildHandle:
 
     @property
     def has_some_waiting(self) -> bool:
-        """It was sent more than it can run at once."""
+        """It was sent more jobs than it can run at the same time."""
         return self.load > self._places
 
     @property
@@ -147,8 +147,8 @@ class ChildHandle:
         return max(0, self.load - self._places) * self._seconds_a_job
 
     def room(self, now: float) -> int:
-        """How many more jobs it can use now: one for each place, and by its pace some to start next. While its jobs are
-        slow, or some of its places are taken, only jobs that can start immediately."""
+        """The number of further jobs that it can use now: one for each place, and by its pace some to start next. While
+        its jobs are slow, or some of its places are taken, only jobs that can start immediately."""
         if not self.ready or self.is_deaf:
             return 0
         places, next_jobs = self.places, 0
@@ -287,7 +287,7 @@ class ChildHandle:
         return self._withdraw(list(self._sent))
 
     def withdraw_these(self, ids: Collection[JobId]) -> list[HeldJob]:
-        """Takes back those of these jobs that it has not started."""
+        """Takes back the jobs that it has not started."""
         return self._withdraw(self._numbers_of(ids))
 
     def may_start(self, ids: Collection[JobId]) -> bool:
@@ -314,7 +314,7 @@ class ChildHandle:
         os.close(self.write_end)
 
     def _take(self, number: int) -> HeldJob:
-        """The job of this number, which is over here; the number is free again."""
+        """The job of this number, which has ended here; the number is free again."""
         self._numbers.free(number)
         self.cancelling.pop(number, None)
         return self._sent.pop(number)
@@ -342,7 +342,7 @@ class ChildHandle:
         os.close(self.control_end)
         if not self.recycling:
             os.close(self.write_end)
-        self.process.join(timeout=0.1)  # it has ended, unless the fork server stands still and cannot tell
+        self.process.join(timeout=0.1)  # it has ended, unless the fork server is frozen and cannot report it
         self._kill_group()  # if its guard was killed too
 
     def how_it_ended(self) -> str:
@@ -369,7 +369,7 @@ OnChild = Callable[[ChildHandle], None]
 class ChildPipes:
     """The pipes between the dispatcher and its children.
 
-    The dispatcher waits here for all of them at once: a message, the death of a child, room in a pipe that was full, or
+    The dispatcher waits here for any of these: a message, the death of a child, room in a pipe that was full, or
     a wake-up. One thread owns it; others may call `wake`.
     """
 
@@ -400,7 +400,7 @@ class ChildPipes:
         return [key.data for key, _ in self._selector.select(seconds)]
 
     def close(self) -> None:
-        """To be called when no other thread is left that could wake it."""
+        """Call this when no other thread is left that could wake it."""
         self._closed = True
         self._selector.close()
         os.close(self._wake_read)

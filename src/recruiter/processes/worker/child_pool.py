@@ -1,7 +1,7 @@
 """The child pool starts, replaces and ends the child processes of a worker.
 
-A child that has grown too large is recycled: it finishes what it runs, and ends. Its successor starts at once and gets
-the places that are free, so that one long job keeps no other place empty.
+A child that has grown too large is recycled: it finishes its running jobs, and ends. Its successor starts immediately
+and gets the free places, so that one long job keeps no other place empty.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from recruiter.programs import signal_name
 from recruiter.store.connection import Target
 
 _SWEEPS = (0.0, 0.1, 0.5, 2.0, 10.0)
-"""Seconds after the death of a child at which to look for what it has left behind."""
+"""Seconds after the death of a child at which the worker searches for its orphans."""
 _SPAWN_PAUSE = 0.5
 """Rest before a replacement for a child that died before it was ready."""
 _REPORTED_WITHIN_SECONDS = 20.0
@@ -43,7 +43,7 @@ _STARTED_WITHIN_SECONDS = 1.0
 """Longest time that the worker waits for the fork server. It may be loading the application, or stand still."""
 
 Spawn = Callable[[str, float], ChildHandle]
-"""Starts a child for the worker of this id, at this moment."""
+"""Starts a child for the worker of this id, now."""
 
 
 class ChildPool:
@@ -71,11 +71,11 @@ class ChildPool:
         self._sweeps: deque[float] = deque()
         """When to look again for what dead children have left behind."""
         self._unseen: list[Process] = []
-        """Processes whose end the fork server has not told."""
+        """Processes whose end the fork server has not reported."""
         self._told_of_server = False
 
     def replenish(self, worker: str) -> None:
-        """Starts as many children as are missing. Those that are being recycled count for nobody."""
+        """Starts the missing children. Children that are being recycled do not count."""
         now = self._clock.monotonic()
         if self._sweeps and now >= self._sweeps[0]:
             self._sweep(now)
@@ -97,12 +97,12 @@ class ChildPool:
             self._added(child)
 
     def welcome(self, child: ChildHandle, tasks: frozenset[str], pid: int, server: int) -> None:
-        """It is ready, and has said who it is."""
+        """It is ready, and has sent its identity."""
         child.tasks, child.pid, self._server = tasks, pid, server
         self._events.emit("child.started", pid=pid)
 
     def remove(self, child: ChildHandle) -> None:
-        """It is dead, and what it leaves behind has been seen to."""
+        """It is dead, and its remains have been handled."""
         self.handles.remove(child)
         for other in self.handles:
             if other.successor_of is child:
@@ -126,7 +126,7 @@ class ChildPool:
             server.kill()
 
     def end_server(self) -> None:
-        """Of a fork server that stands still: nobody would ever hear of the end of its children."""
+        """Ends a frozen fork server, which would never report the end of its children."""
         server = self._own_server()
         if server is not None:
             server.kill()
@@ -139,13 +139,14 @@ class ChildPool:
         return None
 
     def close(self) -> None:
-        """When all children have ended. Python waits at its exit until the end of each has been told."""
+        """Call this when all children have ended. Python waits at its exit until the end of each child has been
+        reported."""
         if any(process.exitcode is None for process in self._unseen):
             self.end_server()
 
     def _sweep(self, now: float) -> None:
-        """Ends what dead children have left behind. Not all of it can be seen at once: while its parent is dying, a
-        process is neither found below that one nor below the fork server."""
+        """Ends the orphans of dead children. One pass may miss some: while its parent is dying, a process is found
+        neither below the parent nor below the fork server."""
         reporters = self._reporters.pids()
         if reporters is None:
             return  # one is being started, and its pid is not known yet: the next turn sweeps
@@ -157,7 +158,7 @@ class ChildPool:
 
 @dataclass(frozen=True)
 class ForkServer:
-    """Where children come from: a process that has loaded the application, and is forked."""
+    """The fork server: a process that has loaded the application. Children are forked from it."""
 
     context: ForkServerContext
     bootstrap: str | None
@@ -176,7 +177,7 @@ class ForkServer:
         return cls(context, bootstrap, log)
 
     def ask_target(self) -> Target | None:
-        """Where the application keeps its jobs, if it says so. Raises ApplicationError when it cannot be loaded, and
+        """The target of the application, if it names one. Raises ApplicationError when it cannot be loaded, and
         InvalidTarget."""
         question, answer = self.context.Pipe(duplex=False)
         process = self.context.Process(target=report_application, args=(answer, self.bootstrap))
@@ -185,7 +186,7 @@ class ForkServer:
         except (EOFError, OSError) as error:
             raise ApplicationError(
                 "the fork server, the process that starts the children of this worker, was killed while the worker "
-                f"started ({error}); that says nothing about the application: look for who killed it (memory may have "
+                f"started ({error}); the application is not to blame: find out who killed it (memory may have "
                 "run out), and start the worker again"
             ) from None
         finally:
@@ -203,7 +204,7 @@ class ForkServer:
         return told
 
     def report(self, target: Target, jobs: Sequence[bytes]) -> None:
-        """Reports the ends of these jobs to the instruments of the application, in a process of its own, and waits
+        """Reports the ends of these jobs to the instruments of the application, in a separate process, and waits
         until it has ended. Call it from one thread only."""
         given = (self.bootstrap, target, self.log, list(jobs))
         process = self.context.Process(target=report_ends, args=given, daemon=True)
@@ -217,7 +218,7 @@ class ForkServer:
         self.reporters.pid = None
 
     def spawn(self, worker: str, target: Target, concurrency: int, now: float) -> ChildHandle:
-        """Starts one child. Raises TimeoutError if the fork server does not answer: then it is to be asked again."""
+        """Starts one child. Raises TimeoutError if the fork server does not answer; then try again."""
         return self.starter.start(worker, lambda: self._spawn(worker, target, concurrency, now))
 
     def _spawn(self, worker: str, target: Target, concurrency: int, now: float) -> ChildHandle:
@@ -283,7 +284,7 @@ class _Starter:
         (child,) = self._started
         if isinstance(child, BaseException):
             raise child
-        if self._worker != worker:  # it was started for a registration that is over
+        if self._worker != worker:  # it was started for an expired registration
             child.kill()
             child.close()
             return self.start(worker, spawn)
@@ -297,7 +298,7 @@ class _Starter:
 
 
 _UNKNOWN_END = 255
-"""What multiprocessing says of a process whose fork server is gone."""
+"""The exit code that multiprocessing reports when the fork server has ended."""
 
 
 def _ended_while_loading(code: int | None) -> str:
@@ -335,7 +336,7 @@ _QUIET = "ignore:resource_tracker:UserWarning"
 def start_resource_tracker() -> None:
     """Starts Python's resource tracker, which removes the semaphores of a worker that was killed, without its warning.
 
-    The warning would be a bare line in a log of JSON documents, and the log has better ones. To be called before the
+    The warning would be a bare line in a log of JSON documents, and the log has better ones. Call this before the
     first child is started: the tracker inherits the warnings that are ignored now.
     """
     sys.warnoptions.append(_QUIET)

@@ -6,7 +6,7 @@
        └── heartbeat (no job can hold it up) ◀── jobs still held ─────────┘
 
 Four threads wait for MongoDB, so that the thread of the job runner never does. They meet in `HeldJobs`: each transition
-of a job wakes the thread that does the next one (`WakeUps`). Two kinds of process use the core:
+of a job wakes the thread for the next transition (`WakeUps`). Two kinds of process use the core:
 
     WorkerProcess    its runner is the dispatcher, with child processes
     InlineWorker     its runner is the calling thread (`run`, `run_all`, `watch`, the flush)

@@ -110,7 +110,7 @@ class Dispatcher:
         self.wake()
 
     def recall(self, ids: Collection[JobId]) -> None:
-        """Hands back those of these jobs that have not started, in the dispatcher's own thread."""
+        """Hands back the jobs that have not started, in the dispatcher's own thread."""
         self._recalls.put(ids)
         self.wake()
 
@@ -164,7 +164,7 @@ class Dispatcher:
             time.sleep(min(seconds, _MAX_GATHER_SECONDS))
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """A mistake of ours with one job must not end the worker and all other jobs."""
+        """A bug that affects one job must not end the worker and all other jobs."""
         try:
             act()
         except ApplicationError:
@@ -306,8 +306,8 @@ class Dispatcher:
     # -- the end of a child --------------------------------------------------------------------------------------
 
     def _read_rest(self, child: ChildHandle, tell: Callable[[RunningJob, str], TellEnd | None]) -> None:
-        """Reads the last messages of a dead child. `tell` makes the report about each job that it had started, which is
-        called when that job is settled."""
+        """Reads the last messages of a dead child. `tell` creates the report about each job that it had started; the
+        report runs when that job is settled."""
         with contextlib.suppress(OSError):
             self._hear(child)
             while not child.drained:
@@ -390,7 +390,7 @@ class Dispatcher:
             child.kill_guard()  # the child is dead, and its guard or the fork server does not report it
             self._died(child)
         elif child.deaf_for(now) > _DEAF_FOR_SECONDS and not child.numbers_running():
-            self._events.emit("child.died", pid=child.pid, how="it did not start what it was sent", jobs=[])
+            self._events.emit("child.died", pid=child.pid, how="it did not start the jobs that it was sent", jobs=[])
             self._end_child_of(child, {})
 
     def _end_overruns(self, now: float) -> None:
@@ -410,13 +410,13 @@ class Dispatcher:
             if number in started:
                 job, since = started.pop(number)
                 self._held_jobs.ended([(job.id, self._forced_outcome(job, reason, self._moment(since), now))])
-        self.interrupt(started.values(), "its process was ended because of another job")
+        self.interrupt(started.values(), "its process was stopped because of another job")
         self._held_jobs.put_back(child.unstarted())
         self._forget(child)
         self._pool.replenish(self._held_jobs.worker)
 
     def _forced_outcome(self, job: HeldJob, reason: Reason, since: datetime, now: datetime) -> outcomes.Outcome:
-        """The outcome of a job because of which its child was ended."""
+        """The outcome of the job that caused the end of its child."""
         worker = self._held_jobs.worker
         facts: dict[str, Any] = {"worker": worker, "started_at": since, "at": now}
         outcome: outcomes.Outcome

@@ -29,7 +29,7 @@ _ASK_EVERY_SECONDS = 0.005
 _ASK_WHILE_BUSY_EVERY_SECONDS = 0.1
 """Most new jobs are learnt from settlements. An urgent job should not have to wait for the next one."""
 _CLOCKS_DISAGREE = timedelta(milliseconds=50)
-"""How much sooner than by our own clock a job may be due by the leader's."""
+"""Maximum time by which the leader's clock may be ahead of ours."""
 
 
 class Fetcher:
@@ -103,8 +103,8 @@ class Fetcher:
         held_jobs.fetched(ids, [job for job in jobs if self._at_any_time or not job.is_postponed(soon)])
 
     def _mark_at_most_once(self, held_jobs: HeldJobs) -> bool:
-        """Marks at-most-once and debounced jobs as started, durably, before they can start, and no more than there are
-        slots. A debounced job starts as it is then."""
+        """Marks at-most-once and debounced jobs as started, durably, before they can start, and at most as many
+        as there are slots. A debounced job starts with its document at that time."""
         jobs = held_jobs.to_mark(self._registration.settings.slots)
         if not jobs:
             return False

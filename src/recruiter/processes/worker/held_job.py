@@ -23,7 +23,7 @@ from recruiter.store.outcomes import Outcome
 
 @dataclass(frozen=True, slots=True)
 class HeldJob:
-    """Of a document that cannot be read, only the id and the bytes are known: the child reports it."""
+    """An unreadable document has only an id and bytes: the child reports it."""
 
     id: JobId
     raw: bytes
@@ -138,7 +138,7 @@ def interrupted(
     started_at: datetime,
 ) -> Outcome | None:
     """The outcome of a started job that its worker has ended: it is handed back, and no attempt is counted. Its run may
-    not write any more. An at-most-once job cannot be started again: it is lost."""
+    no longer write. An at-most-once job cannot be started again: it is lost."""
     if job.at_most_once:
         return crashed(job, policies, worker, at, why, progress, started_at)
     try:

@@ -23,11 +23,11 @@ Every answer of the roster carries the whole list, and two counters that only gr
 and of assignments (`given`). Threads ask independently, so answers can arrive out of order. An old one names jobs that
 have been released since; the counters show that it is old, and it is ignored. Otherwise a job that was handed back, or
 settled for a retry, could be started here a second time while another worker holds it. For the same reason an id stays
-known until its release is answered, also while the outcome of the release is unknown.
+known until its release is answered, even while the outcome of the release is unknown.
 
 The change event of an assignment names only the new jobs, and the number of the assignment. It counts if that number is
 greater than in the newest list: that list names all jobs of earlier assignments that were not released. The numbers of
-other events say nothing: a job may have been learned from a list, run and released before its event arrives.
+other events prove nothing: a job may have been learned from a list, run and released before its event arrives.
 
 A job that a list no longer names, although this worker has not released it, is not ours: it is forgotten, recalled from
 the runner, and its outcome is not written.
@@ -348,8 +348,8 @@ class HeldJobs:
     # -- the heartbeat -----------------------------------------------------------------------------------------------
 
     def saw(self, running: Iterable[tuple[HeldJob, datetime]], now: datetime, after: float) -> bool:
-        """Notes the running jobs. True when a job has run for longer than `after` seconds: that is to be written on
-        it."""
+        """Notes the running jobs. True when a job has run for longer than `after` seconds: the worker must write that
+        to the job."""
         with self._lock:
             mine = [run for run in running if self._states.get(run[0].id) in _NOT_ENDED]
             has_marks = self.progress.add_running(mine, now, after)

@@ -1,11 +1,11 @@
 """Overruns: jobs that must end and do not end by themselves.
 
-A job is first told, inside its process, that its time is over or that it was cancelled. Only jobs that go on are found
-here; and jobs that use more memory than they may, which cannot be told in time.
+A job is first notified inside its process that it timed out or was cancelled. This module finds the jobs that continue
+regardless, and jobs that exceed their memory limit, which cannot be notified in time.
 
-Where several jobs share a child, a job that blocks the event loop, or holds the interpreter in C code, keeps the others
-from being told. They are not to blame: the job that holds them up is (`_holder`). If it cannot be found, each of them
-counts it like the death of a whole worker, which is bounded, and isolates them. The same holds for the memory of a
+If several jobs share a child, a job that blocks the event loop, or holds the interpreter in C code, prevents the
+notification of the others. The blocking job is to blame (`_holder`), not the others. If it cannot be found, each of
+them counts it like the death of a whole worker, which is bounded, and isolates them. The same holds for the memory of a
 child that runs several jobs.
 """
 
@@ -20,9 +20,9 @@ from recruiter.processes.worker.child_handle import ChildHandle
 from recruiter.store.codec import Document
 
 _TIME_TO_LEAVE = 0.5
-"""Seconds that a job has after its timeout was raised inside it, before its process is ended."""
+"""Seconds between the timeout exception inside a job and the end of its process."""
 _STUCK_AFTER = 0.35
-"""Seconds after which the interpreter of a child counts as held by one of its jobs."""
+"""Seconds after which the interpreter of a child counts as held by a job."""
 _TOLD = "its time was over, and it did not end when told so"
 _NOT_TOLD = "its time was over, and it did not let itself be interrupted"
 

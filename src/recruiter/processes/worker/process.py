@@ -1,7 +1,7 @@
 """The worker process: a supervisor that runs no user code, and the children that run it.
 
 The main thread owns the dispatcher, which gives jobs to the children. All else that makes the process a worker is in
-`core.py`. When the registration is lost, the children are ended, and a new registration begins under a new id.
+`core.py`. When the registration is lost, the worker stops its children and registers under a new id.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class WorkerProcess:
 
 _REPORT_EVERY_SECONDS = 5.0
 _REPORTED_FOR = timedelta(days=1)
-"""An older end is not reported any more: the application had no instruments, or no worker, when it was news."""
+"""Older ends are not reported: the application had no instruments or no worker at the time."""
 _MAX_REPORTED_AT_ONCE = 100
 
 

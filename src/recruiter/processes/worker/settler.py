@@ -26,7 +26,7 @@ COST_SHARE = 0.05
 """Outcomes gather until settling takes this part of the time. `settle_within` is the bound: if a worker is killed, the
 jobs whose outcomes have not been written run again."""
 LARGE_BATCH_JOBS = 100
-"""So many outcomes need not wait for more."""
+"""Number of outcomes that are settled without waiting for more."""
 _LOCKED_AGAIN_SECONDS = 1.0
 """Rest before a job is settled again that another transaction holds. Others do not wait for it."""
 
@@ -66,7 +66,7 @@ class Settler:
         self._loop.wake()
 
     def hear(self) -> None:
-        """There are outcomes. The loop is left asleep while they gather: it wakes by itself when that is over."""
+        """There are outcomes. The loop is left asleep while they gather: it wakes by itself after that time."""
         if self._must_settle():
             self._loop.wake()
 
