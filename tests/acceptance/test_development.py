@@ -73,7 +73,7 @@ def test_a_changed_file_is_reloaded_and_what_runs_finishes(
     process.says("paint.py; the next jobs run the new code")
     assert result_of(recruiter, "color") == "blue"
     gate.touch()
-    assert running.result(timeout="30s") == "red"
+    assert running.result(timeout=60) == "red"
     assert recruiter.find(running.id).attempts == 1
 
     # when it changes into what cannot be loaded, then the old code goes on

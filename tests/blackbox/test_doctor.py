@@ -196,7 +196,7 @@ def test_no_leader(start: Start, application: str, doctor: Doctor, store: Store,
     start("start", "cleaner")
     start("start", "worker", "--bootstrap", application).says("joined the roster")
     eventually(lambda: store.leases.read() is not None and len(store.processes.entries()) == 2)
-    recruiter.job("quick").enqueue().result(timeout="30s")
+    recruiter.job("quick").enqueue().result(timeout=60)
 
     leader.signal(signal.SIGTERM)
     leader.wait()

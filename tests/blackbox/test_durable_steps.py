@@ -35,7 +35,7 @@ def test_steps_that_run_concurrently_may_be_the_first_of_a_job(recruiter: Recrui
     jobs = [order.enqueue(number) for number in range(30)]
     recruiter.run_all(order)
 
-    assert [job.wait(timeout=5).attempts for job in jobs] == [1] * 30
+    assert [job.wait(timeout=60).attempts for job in jobs] == [1] * 30
     assert len(calls) == len(set(calls)) == 120
 
 
@@ -60,7 +60,7 @@ class TestSignals:
         recruiter.signal(job.id, "approved", "yes")
         sandbox.run_due()
 
-        assert job.result(timeout=5) == "day 2: yes"
+        assert job.result(timeout=60) == "day 2: yes"
         assert reminders == [0, 1]
 
     def test_untaken_signals_survive_a_recovery_and_taken_ones_are_not_needed_twice(
@@ -86,7 +86,7 @@ class TestSignals:
         recruiter.signal(again.id, "line", "third")
         sandbox.run_due()
 
-        assert again.result(timeout=5) == ["first", "second", "third"]
+        assert again.result(timeout=60) == ["first", "second", "third"]
 
     def test_a_recovered_job_waits_again_for_the_signal_that_never_came(
         self, recruiter: Recruiter, sandbox: Sandbox
@@ -116,7 +116,7 @@ class TestSignals:
         recruiter.signal(again.id, "line", "second")
         sandbox.run_due()
 
-        assert again.result(timeout=5) == ["first", "second"]
+        assert again.result(timeout=60) == ["first", "second"]
 
     def test_a_further_signal_does_not_end_the_wait_of_a_retry(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
         attempts: list[datetime] = []
@@ -145,7 +145,7 @@ class TestSignals:
         for _ in range(2):
             sandbox.move_clock("1 hour")
             sandbox.run_due()
-        assert job.result(timeout=5) == 1
+        assert job.result(timeout=60) == 1
 
     def test_the_timeout_of_a_wait_goes_on_while_a_retry_waits(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
         runs: list[int] = []
@@ -168,7 +168,7 @@ class TestSignals:
         sandbox.move_clock("1 hour")
         sandbox.run_due()
 
-        assert job.result(timeout=5) == "nobody approved"
+        assert job.result(timeout=60) == "nobody approved"
 
     def test_they_cannot_fill_the_document_of_a_job(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
         @recruiter.task
@@ -182,7 +182,7 @@ class TestSignals:
             recruiter.signal(job.id, "page", "x" * (MEGABYTE // 2))
         sandbox.run_due()
 
-        assert job.result(timeout=5) == MEGABYTE // 2
+        assert job.result(timeout=60) == MEGABYTE // 2
 
     def test_there_are_only_so_many(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
         del sandbox
@@ -213,7 +213,7 @@ class TestExpiry:
             recruiter.signal(job.id, "approved")
         sandbox.run_due()
 
-        assert job.result(timeout=5) == "done"
+        assert job.result(timeout=60) == "done"
 
     def test_a_retry_after_a_sleep_may_still_come_too_late(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
         @recruiter.task(expires="10 minutes", retry=RetryManyTimes(5, "1 hour"))
@@ -249,7 +249,7 @@ def test_checkpoints_count_once_after_a_retry(recruiter: Recruiter) -> None:
     recruiter.run_all(order)
 
     assert errors == []
-    assert job.result(timeout=5) == 5 * MEGABYTE
+    assert job.result(timeout=60) == 5 * MEGABYTE
 
 
 class TestGroups:
@@ -277,8 +277,8 @@ class TestGroups:
         sandbox.move_clock("1 minute")
         sandbox.run_due()
 
-        assert job.result(timeout=5) == "done"
-        assert job.wait(timeout=5).attempts == 1
+        assert job.result(timeout=60) == "done"
+        assert job.wait(timeout=60).attempts == 1
 
     def test_a_failure_beside_a_pause_is_a_failure(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
         @recruiter.task
@@ -314,5 +314,5 @@ class TestGroups:
         sandbox.move_clock("1 minute")
         sandbox.run_due()
 
-        assert job.result(timeout=5) == "done"
+        assert job.result(timeout=60) == "done"
         assert runs == ["begins", "caught", "begins", "charged"]

@@ -244,7 +244,7 @@ def test_a_step_that_succeeded_is_repeated_with_the_results_that_it_takes(
         step = flow.add(whole, [good.result, bad.result], after_any=[bad])
         handle = flow.start()
         recruiter.flush_jobs_synchronously()
-        assert handle.job(step).result(5) == "['good', None]"
+        assert handle.job(step).result(60) == "['good', None]"
 
         last = step.id
         for _ in range(2):
@@ -257,5 +257,5 @@ def test_a_step_that_succeeded_is_repeated_with_the_results_that_it_takes(
             assert isinstance(ended, ArchivedJob)
             assert ended.recovered_as is not None
             last = ended.recovered_as
-            assert recruiter.handle(last).result(5) == "['good', None]"
+            assert recruiter.handle(last).result(60) == "['good', None]"
         assert handle.report().total == 3

@@ -153,7 +153,7 @@ class TestClients:
 
             # and jobs run, and not many connections are kept
             job = recruiter.job("add", {"a": 1, "b": 2}).enqueue()
-            assert job.result(30) == 3
+            assert job.result(60) == 3
             eventually(lambda: _connections(worker, port) <= 40)
         eventually(lambda: _connections(worker, port) == 0)
 

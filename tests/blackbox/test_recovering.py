@@ -124,7 +124,7 @@ class TestAJobThatSucceeded:
 
         handle = send.enqueue()
         local.run("send")
-        assert handle.result(10) == "sent"
+        assert handle.result(60) == "sent"
         return handle.id
 
     def test_is_not_recovered_by_mistake(self, local: Recruiter, done: str, target: str) -> None:

@@ -61,7 +61,7 @@ class TestBound:
 
         recruiter.run_all(charge)
 
-        assert theirs.result(timeout=5) == "2 paid with theirs"
+        assert theirs.result(timeout=60) == "2 paid with theirs"
         assert recruiter.find(mine.id).state is State.WAITING
 
     def test_a_result_of_another_job_is_refused(self, recruiter: Recruiter, charge: Any) -> None:
@@ -72,7 +72,7 @@ class TestBound:
         archived.update_one({"_id": mine.id}, {"$set": {"result": moved["result"]}})
 
         with pytest.raises(Exception, match="it was changed, or moved"):
-            mine.result(timeout=5)
+            mine.result(timeout=60)
 
     def test_checkpoints_and_signals_belong_to_their_job_and_name(
         self, recruiter: Recruiter, target: str, scheduled: Waiting
@@ -92,9 +92,9 @@ class TestBound:
         stored = scheduled.find_one({"_id": jobs[0].id}) or {}
         scheduled.update_one({"_id": jobs[0].id}, {"$set": {"signals": moved["signals"]}})
         sandbox.run_due()
-        assert jobs[1].result(timeout=5) == "yes 2"
+        assert jobs[1].result(timeout=60) == "yes 2"
         with pytest.raises(JobFailed, match="it was changed, or moved"):
-            jobs[0].result(timeout=5)
+            jobs[0].result(timeout=60)
         assert stored["checkpoints"][0]["result"] != moved["checkpoints"][0]["result"]
 
     def test_all_of_it_opens_after_a_recovery(self, recruiter: Recruiter, target: str) -> None:
@@ -116,7 +116,7 @@ class TestBound:
         recruiter.signal(again.id, "sent", SECRET)
         sandbox.run_due()
 
-        assert again.result(timeout=5) == f"receipt {SECRET}, yes, {SECRET}"
+        assert again.result(timeout=60) == f"receipt {SECRET}, yes, {SECRET}"
         assert SECRET not in everything(recruiter)
 
     def test_a_debounced_job_opens_the_arguments_of_the_last_call(
@@ -129,7 +129,7 @@ class TestBound:
         sandbox.run_due()
 
         assert first.id == second.id
-        assert second.result(timeout=5) == f"2 paid with {SECRET}"
+        assert second.result(timeout=60) == f"2 paid with {SECRET}"
 
     def test_occurrences_of_a_scheduler_open(self, recruiter: Recruiter, charge: Any, target: str) -> None:
         sandbox = Sandbox(recruiter, target, now=T0)
@@ -137,7 +137,7 @@ class TestBound:
         extra = recruiter.scheduler("hourly").run_now()
         sandbox.run_due()
 
-        assert extra.result(timeout=5) == f"1 paid with {SECRET}"
+        assert extra.result(timeout=60) == f"1 paid with {SECRET}"
 
     def test_many_jobs_and_jobs_made_once_open(self, recruiter: Recruiter, charge: Any) -> None:
         handles = charge.enqueue_many([(number, SECRET) for number in range(3)])
@@ -146,7 +146,7 @@ class TestBound:
         handles.append(charge.job(9, SECRET).here().execute())
         recruiter.run_all(charge)
 
-        assert [handle.result(timeout=5)[:1] for handle in handles] == ["0", "1", "2", "7", "8", "9"]
+        assert [handle.result(timeout=60)[:1] for handle in handles] == ["0", "1", "2", "7", "8", "9"]
 
     def test_a_flow_whose_step_was_recovered_passes_its_result_on(self, recruiter: Recruiter) -> None:
         works: list[bool] = []
@@ -166,7 +166,7 @@ class TestBound:
         handle.retry()
         recruiter.run_all(card)
 
-        assert handle.job(last).result(timeout=10) == SECRET
+        assert handle.job(last).result(timeout=60) == SECRET
 
 
 class TestKeys:
@@ -185,7 +185,7 @@ class TestKeys:
                 sandbox.move_clock("1 minute")
         sandbox.run_due()
 
-        assert job.result(timeout=5) == f"7 paid with {SECRET}"
+        assert job.result(timeout=60) == f"7 paid with {SECRET}"
 
     def test_payloads_of_the_previous_release_open(self, recruiter: Recruiter, charge: Any, scheduled: Waiting) -> None:
         """They were bound to their task alone."""
@@ -196,7 +196,7 @@ class TestKeys:
         scheduled.insert_one({"_id": "old", "task": "charge", "args": args})
         recruiter.flush_jobs_synchronously()
 
-        assert recruiter.handle("old").result(timeout=5) == f"7 paid with {SECRET}"
+        assert recruiter.handle("old").result(timeout=60) == f"7 paid with {SECRET}"
 
 
 class TestSealedOnly:
@@ -216,7 +216,7 @@ class TestSealedOnly:
 
             assert ran == [1, 0]
             with pytest.raises(JobFailed, match="not sealed"):
-                recruiter.handle("forged").result(timeout=5)
+                recruiter.handle("forged").result(timeout=60)
             assert recruiter.find("forged, too").state is State.FAILED
 
     def test_it_needs_a_codec(self, target: str) -> None:
@@ -238,7 +238,7 @@ class TestMessages:
         recruiter.run_all(pay)
 
         with pytest.raises(JobFailed, match="amount: expected int, got str") as raised:
-            job.result(timeout=5)
+            job.result(timeout=60)
         assert SECRET not in f"{raised.value} {caplog.text} {everything(recruiter)}"
 
     def test_nor_is_a_result_or_a_checkpoint_that_cannot_be_stored(self, recruiter: Recruiter) -> None:
@@ -258,5 +258,5 @@ class TestMessages:
             job = task.enqueue()
             recruiter.run_all(task)
             with pytest.raises(JobFailed, match="UnsupportedValue") as raised:
-                job.result(timeout=5)
+                job.result(timeout=60)
             assert SECRET not in f"{raised.value} {everything(recruiter)}"

@@ -194,18 +194,18 @@ CALLS: dict[str, tuple[Call, Callable[[Any], bool]]] = {
         lambda _, task: task.job(1, 2).with_id("new").in_background().aexecute(),
         lambda handle: handle.id == "new",
     ),
-    "aexecute now": (lambda _, task: task.job(1, 2).here().aexecute(), lambda handle: handle.result(20) == 3),
+    "aexecute now": (lambda _, task: task.job(1, 2).here().aexecute(), lambda handle: handle.result(60) == 3),
     "JobBuilder.acreate": (lambda _, task: task.job(1, 2).acreate(), lambda handle: handle.created),
     "WorkableJob.aexecute": (
         lambda recruiter, _: Parcel(4).as_job_of(recruiter).with_method("weigh").aexecute(),
-        lambda handle: handle.result(20) == 8,
+        lambda handle: handle.result(60) == 8,
     ),
     "WorkableJob.acreate": (lambda r, _: Parcel(4).as_job_of(r).acreate(), lambda handle: handle.created),
     "Recruiter.acreate": (lambda r, _: r.acreate("add", {"a": 1, "b": 2}), lambda handle: handle.created),
     "afind": (lambda recruiter, _: recruiter.afind("waits"), lambda job: isinstance(job, Job)),
     "acancel": (lambda recruiter, _: recruiter.acancel("waits", by="me"), lambda nothing: nothing is None),
-    "await_": (lambda recruiter, _: recruiter.handle("ended").await_(20), lambda job: job.id == "ended"),
-    "aresult": (lambda recruiter, _: recruiter.handle("ended").aresult("20s"), lambda result: result == "of ended"),
+    "await_": (lambda recruiter, _: recruiter.handle("ended").await_(60), lambda job: job.id == "ended"),
+    "aresult": (lambda recruiter, _: recruiter.handle("ended").aresult(60), lambda result: result == "of ended"),
     "aschedulers": (lambda recruiter, _: recruiter.aschedulers(), lambda schedulers: schedulers == []),
     "arun": (lambda recruiter, task: recruiter.arun(task), lambda report: report.id == "waits"),
     "aflush": (lambda recruiter, _: recruiter.aflush_jobs_synchronously(), lambda reports: len(reports) == 1),
@@ -311,7 +311,7 @@ class TestOptimisticAsyncJobs:
 
         async def use() -> int:
             handle = await task.job(1, 2).here().aexecute()
-            return await handle.aresult("20s")
+            return await handle.aresult(60)
 
         try:
             assert asyncio.run(use()) == 3
@@ -343,4 +343,4 @@ class TestOptimisticAsyncJobs:
                 runner.close()
             gc.collect()
 
-        assert handle is None or handle.result("20s") == 3
+        assert handle is None or handle.result(60) == 3

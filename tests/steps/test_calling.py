@@ -214,7 +214,7 @@ class TestWatch:
 
         # then it only beats its heart, and a new job is done all the same
         eventually(lambda: asks_nothing_for_five_beats(recorder))
-        assert add.enqueue(1, 2).result(timeout=10) == 3
+        assert add.enqueue(1, 2).result(timeout=60) == 3
         stop.set()
         watching.join()
         recruiter.close()

@@ -116,7 +116,7 @@ class TestOnce:
         job = task.enqueue(call == "once")
         recruiter.run_all(task)
 
-        ended = job.wait(timeout=5)
+        ended = job.wait(timeout=60)
         assert not ended.done
         assert ended.last_execution is not None
         assert "before the block" in str(ended.last_execution.message)
@@ -139,7 +139,7 @@ class TestOnce:
         job = order.enqueue()
         recruiter.run_all(order)
 
-        assert job.result(timeout=5) == 7
+        assert job.result(timeout=60) == 7
         assert calls == [7]
 
     def test_a_plain_function_in_an_async_job(self, recruiter: Recruiter) -> None:
@@ -163,7 +163,7 @@ class TestOnce:
         job = order.enqueue()
         recruiter.run_all(order)
 
-        assert job.result(timeout=5) == "receipt 7"
+        assert job.result(timeout=60) == "receipt 7"
         assert [id for _, id in calls] == [job.id]
         assert calls[0][0] not in loops
 
@@ -189,7 +189,7 @@ class TestOnce:
         assert calls == []
         assert [error for error in errors if "await current_job.aonce" in error] == errors
         assert len(errors) == 2
-        assert job.wait(timeout=5).checkpoints == ()
+        assert job.wait(timeout=60).checkpoints == ()
 
 
 class TestSleep:
@@ -228,7 +228,7 @@ class TestSleep:
         sandbox.move_clock("1 minute")
         sandbox.run_due()
 
-        assert job.result(timeout=5) == "done"
+        assert job.result(timeout=60) == "done"
 
 
 class TestWaitFor:
@@ -270,7 +270,7 @@ class TestWaitFor:
                 assert document is not None
                 assert document["scheduled_at"] <= T0
                 sandbox.run_due()
-            assert job.result(timeout=5) == "in time"
+            assert job.result(timeout=60) == "in time"
 
     def test_in_the_callers_transaction(self, recruiter: Recruiter, sandbox: Sandbox, order: Any, target: str) -> None:
         job = order.enqueue()
@@ -284,7 +284,7 @@ class TestWaitFor:
                 recruiter.signal(job.id, "approved", "committed", session=session)
         sandbox.run_due()
 
-        assert job.result(timeout=5) == "committed"
+        assert job.result(timeout=60) == "committed"
 
     def test_async(self, recruiter: Recruiter, sandbox: Sandbox, target: str) -> None:
         @recruiter.task
@@ -303,7 +303,7 @@ class TestWaitFor:
         asyncio.run(tell())
         sandbox.run_due()
 
-        assert job.result(timeout=5) == [1, 2]
+        assert job.result(timeout=60) == [1, 2]
 
     def test_what_cannot_be_sent_is_refused(self, recruiter: Recruiter, sandbox: Sandbox, order: Any) -> None:
         del sandbox

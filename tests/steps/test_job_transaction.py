@@ -76,7 +76,7 @@ class TestCommitted:
         reports = recruiter.run_all(count)
 
         assert [report.done for report in reports] == [True]
-        assert job.wait(timeout=5).done
+        assert job.wait(timeout=60).done
         assert counter(store) == 1
         assert "after_success" in heard
         assert "job.failed" not in heard
@@ -114,7 +114,7 @@ class TestRolledBack:
 
         assert counter(store) == 0
         with pytest.raises(JobFailed, match="ValueError: no"):
-            job.result(timeout=5)
+            job.result(timeout=60)
 
     def test_a_conflict_runs_the_job_again_and_counts_no_attempt(self, recruiter: Recruiter, store: Store) -> None:
         runs: list[int] = []
@@ -133,7 +133,7 @@ class TestRolledBack:
 
         assert runs == [1, 1, 1]
         assert counter(store) == 21
-        assert job.wait(timeout=5).attempts == 1
+        assert job.wait(timeout=60).attempts == 1
 
     def test_an_at_most_once_job_is_not_run_again(self, recruiter: Recruiter, store: Store) -> None:
         runs: list[int] = []
@@ -150,7 +150,7 @@ class TestRolledBack:
         recruiter.run(count)
 
         assert (len(runs), counter(store)) == (1, 10)
-        last = job.wait(timeout=5).last_execution
+        last = job.wait(timeout=60).last_execution
         assert last is not None
         assert "TransactionRepeats" in str(last.exception)
 
@@ -181,7 +181,7 @@ class TestRolledBack:
 
         assert len(runs) == 2
         assert counter(store) == 1
-        assert job.wait(timeout=5).done
+        assert job.wait(timeout=60).done
 
 
 class TestLost:
@@ -273,8 +273,8 @@ class TestWays:
         failed, done = count.enqueue(True), count.enqueue(False)
         recruiter.run_all(count)
 
-        assert done.result(timeout=5) == "async"
-        assert not failed.wait(timeout=5).done
+        assert done.result(timeout=60) == "async"
+        assert not failed.wait(timeout=60).done
         assert counter(store) == 1
 
     def test_the_wrong_kind_of_client_is_refused(self, recruiter: Recruiter, own: Client) -> None:
@@ -308,7 +308,7 @@ class TestWays:
             job = count.enqueue()
             recruiter.run(count)
 
-            last = job.wait(timeout=5).last_execution
+            last = job.wait(timeout=60).last_execution
             assert last is not None
             assert "is connected to" in str(last.message)
             assert client.get_database(store.target.database).counters.find_one({}) is None
@@ -327,4 +327,4 @@ def test_a_job_that_is_gone_is_not_made_again(recruiter: Recruiter, store: Store
     recruiter.run(count)
 
     assert counter(store) == 0
-    assert not job.wait(timeout=5).done
+    assert not job.wait(timeout=60).done

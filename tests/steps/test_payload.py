@@ -47,7 +47,7 @@ class TestSealed:
         job = order.enqueue(SECRET)
         recruiter.run(order)
 
-        assert job.result(timeout=5) == f"paid with {SECRET}"
+        assert job.result(timeout=60) == f"paid with {SECRET}"
         assert SECRET not in everything_stored(store)
 
     def test_assertions_of_tests_see_through_it(self, recruiter: Recruiter, target: str) -> None:
@@ -65,9 +65,9 @@ class TestKeys:
 
         recruiter.run(recruiter.task(charge))
 
-        assert recruiter.handle(job.id).result(timeout=5) == f"7 paid with {SECRET}"
+        assert recruiter.handle(job.id).result(timeout=60) == f"7 paid with {SECRET}"
         with pytest.raises(PayloadSealed, match="the key 'new', which this process does not have"):
-            before.handle(job.id).result(timeout=5)
+            before.handle(job.id).result(timeout=60)
         before.close()
 
     def test_a_result_that_cannot_be_opened_names_its_job_and_the_option(
@@ -78,7 +78,7 @@ class TestKeys:
         recruiter.run(task)
 
         with Recruiter(target) as other, pytest.raises(PayloadSealed) as raised:
-            other.handle(job.id).result(timeout=5)
+            other.handle(job.id).result(timeout=60)
 
         assert str(job.id) in str(raised.value)
         assert "Recruiter(codec=…)" in str(raised.value)
@@ -101,7 +101,7 @@ class TestOthers:
             assert stored is not None
             assert len(stored["args"]["payload"]) < 1_000
             recruiter.run(task)
-            assert job.result(timeout=5) == "7 paid with " + "x" * 100_000
+            assert job.result(timeout=60) == "7 paid with " + "x" * 100_000
 
     def test_one_of_the_application(self, target: str) -> None:
         class Reversed:
@@ -117,4 +117,4 @@ class TestOthers:
             task = recruiter.task(charge)
             job = task.enqueue(7, SECRET)
             recruiter.run(task)
-            assert job.result(timeout=5) == f"7 paid with {SECRET}"
+            assert job.result(timeout=60) == f"7 paid with {SECRET}"

@@ -178,4 +178,4 @@ def test_an_optimistic_job_leaves_another_that_took_its_id_meanwhile(recruiter: 
     assert [type(error) for error in raised] == [JobExists]
     assert recruiter.find("X").task == "add"
     recruiter.flush_jobs_synchronously()
-    assert accepted.result(timeout="20s") == 3
+    assert accepted.result(timeout=60) == 3

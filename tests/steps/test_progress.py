@@ -454,7 +454,7 @@ class TestInTheCallingProcess:
             thread.join(20)
 
         # and the archived job has the whole of it, and no lock
-        end = handle.wait(timeout=10)
+        end = handle.wait(timeout=60)
         assert stages(end) == [("running", "silence", 0.199), ("succeeded", "silence", 1.0)]
         assert (end.locked_by, end.locked_at, end.state) == (None, None, State.SUCCEEDED)
         assert set(LOCK).isdisjoint(store.archived.collection.find_one({"_id": handle.id}) or {})

@@ -27,7 +27,7 @@ def test_after_a_timeout_it_can_be_asked_again(recruiter: Recruiter) -> None:
 
     archive(recruiter, "x")
 
-    assert handle.result("20s") == "result of x"
+    assert handle.result(60) == "result of x"
 
 
 @pytest.mark.parametrize("strange", [{"executions": ["often"]}, {"executions": 5}, {"last_execution": "x"}], ids=str)
@@ -40,7 +40,7 @@ def test_a_document_that_cannot_be_read_stops_nobody_else(recruiter: Recruiter, 
         other = threads.submit(recruiter.handle("strange").result, "1s")
         assert other.exception() is None or isinstance(other.exception(), RecruiterError)
 
-    assert recruiter.handle("good").result("5s") == "result of good"
+    assert recruiter.handle("good").result(60) == "result of good"
 
 
 def test_a_result_that_was_too_large_is_none(recruiter: Recruiter, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,8 +54,8 @@ def test_a_result_that_was_too_large_is_none(recruiter: Recruiter, monkeypatch: 
     job = large.enqueue()
     recruiter.run(large)
 
-    assert job.result(timeout=5) is None
-    assert "was not kept" in str(job.wait(timeout=5).reason)
+    assert job.result(timeout=60) is None
+    assert "was not kept" in str(job.wait(timeout=60).reason)
 
 
 def test_a_job_that_sets_no_result_in_its_transaction_has_none(recruiter: Recruiter) -> None:
@@ -68,7 +68,7 @@ def test_a_job_that_sets_no_result_in_its_transaction_has_none(recruiter: Recrui
     job = forgetful.enqueue()
     recruiter.run(forgetful)
 
-    assert job.result(timeout=5) is None
+    assert job.result(timeout=60) is None
 
 
 def test_a_step_that_takes_a_result_that_was_not_kept_says_so(
@@ -91,7 +91,7 @@ def test_a_step_that_takes_a_result_that_was_not_kept_says_so(
     recruiter.run_all(large)
     recruiter.run_all(length)
 
-    last = handle.job(second).wait(timeout=5).last_execution
+    last = handle.job(second).wait(timeout=60).last_execution
     assert last is not None
     assert f"step {first.id} gave no result" in str(last.message)
     assert f"recruiter job show {first.id}" in str(last.message)

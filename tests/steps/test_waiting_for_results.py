@@ -66,7 +66,7 @@ def test_user_code_does_not_take_the_threads_that_others_wait_for(recruiter: Rec
         async with asyncio.timeout(20):
             await task.aenqueue("x")
         Slow.go.set()
-        return [handle.result("20s") for handle in await asyncio.gather(*running)]
+        return [handle.result(60) for handle in await asyncio.gather(*running)]
 
     try:
         assert asyncio.run(use()) == ["done"] * 70
@@ -80,7 +80,7 @@ def test_a_cancelled_awatch_ends(recruiter: Recruiter) -> None:
 
     async def watch() -> None:
         watching = asyncio.create_task(recruiter.awatch(task))
-        await (await task.aenqueue("x")).aresult("20s")
+        await (await task.aenqueue("x")).aresult(60)
         watching.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(watching, 20)

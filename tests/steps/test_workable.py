@@ -396,7 +396,7 @@ class TestMethods:
         with pytest.raises(InvalidArguments, match="Idle has no method 'execute'"):
             Idle().as_job_of(recruiter).create()
 
-        assert Idle().as_job_of(recruiter).ping().result(timeout=20) == "pong"
+        assert Idle().as_job_of(recruiter).ping().result(timeout=60) == "pong"
 
 
 # -- names -----------------------------------------------------------------------------------------------------------
