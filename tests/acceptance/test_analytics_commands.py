@@ -12,12 +12,18 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import timedelta
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
 from recruiter import Recruiter
+from recruiter.cli.top import Screen
 from recruiter.store.database import Store
+from recruiter.views.analytics import overview
 from tests.acceptance.test_command_line import run
+from tests.cli_here import here
 from tests.conftest import Starter, eventually
 
 
@@ -118,3 +124,21 @@ def test_top_goes_on_until_q(recruiter: Recruiter, target: str) -> None:
         top.kill()
         top.wait()
         os.close(ours)
+
+
+@pytest.mark.parametrize("height", [24, 30, 50])
+def test_the_failures_leave_room_for_the_rest(recruiter: Recruiter, height: int) -> None:
+    """Given more failures than lines, when drawn on a terminal, then no line is below its end."""
+    (failed,) = recruiter.jobs.list(state="failed", minimal=True).jobs
+    seen = overview(recruiter.store, jobs=100, within=timedelta(minutes=30))
+    screen = Screen(seen, recruiter.analytics(), {}, [failed] * 100, None, plain=True, height=height)
+    page = Console(width=120, height=height, file=StringIO())
+
+    assert len(page.render_lines(screen)) <= height
+
+
+def test_a_group_that_nobody_knows_is_said_to_be_unknown(recruiter: Recruiter, target: str) -> None:
+    del recruiter
+    code, said = here(target, "analytics", "--group", "mial")
+
+    assert (code, "there is no group 'mial'; did you mean mail?" in said) == (2, True), said

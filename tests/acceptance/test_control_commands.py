@@ -74,6 +74,16 @@ class TestWorkers:
         assert code == 1
         assert said == "recruiter: no worker 'nobody' is on the roster\n"
 
+    def test_drain_and_resume(self, recruiter: Recruiter, store: Store, command: Command) -> None:
+        code, said = command("worker", "drain", "host1:7:ab12", "--reason", "it swaps", "--by", "ada")
+
+        assert (code, "recruiter worker resume host1:7:ab12" in said) == (0, True)
+        assert "drained by ada: it swaps" in command("worker", "list")[1]
+        assert [worker.draining for worker in store.roster.read()] == [True]
+        assert command("worker", "resume", "host1:7:ab12") == (0, "worker host1:7:ab12 gets jobs again\n")
+        assert [worker.draining for worker in store.roster.read()] == [False]
+        del recruiter
+
 
 class TestGroups:
     def test_fair(self, recruiter: Recruiter, command: Command) -> None:
@@ -114,6 +124,16 @@ class TestGroups:
         assert answer == code
         assert said.startswith(f"recruiter: {told}")
         assert said.count("\n") == 1
+
+    def test_all(self, recruiter: Recruiter, command: Command) -> None:
+        assert command("group", "pause", "--all", "--reason", "night")[0] == 0
+        assert recruiter.controls.rules().blocked
+        listed = command("group", "list")[1]
+        assert "all starts are blocked by" in lines(listed)["mail"]
+        assert re.search(r"All starts are blocked by \S+ since .* UTC: night\. Allow them with: ", listed)
+        assert re.search(r"ALL STARTS ARE BLOCKED by \S+ since .* UTC: night", command("top", "--once")[1])
+        assert command("group", "resume", "--all") == (0, "jobs start again\n")
+        assert command("group", "resume", "--all") == (0, "starts were not blocked\n")
 
 
 class TestLimits:
@@ -160,3 +180,18 @@ def test_a_database_that_nobody_has_prepared(target: str, listing: str) -> None:
 
     assert code == 0
     assert said.count("\n") == 1
+
+
+def test_a_database_that_an_older_version_has_prepared(target: str, store: Store) -> None:
+    """Given one without the indexes of this version, then it is said how to make them."""
+    insert(store, a_job())
+    store.archived.collection.drop_indexes()
+    store.scheduled.collection.drop_indexes()
+
+    code, said = here(target, "job", "list")
+
+    assert code == 4
+    assert said.startswith("recruiter: an index that this version of Recruiter needs is missing")
+    assert "recruiter prepare" in said
+    assert here(target, "prepare")[0] == 0
+    assert here(target, "job", "list")[0] == 0

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from recruiter import FlowHandle, Recruiter
+from recruiter.domain.state import Why
 from recruiter.store.database import Store
 from tests.cli_here import here
 from tests.flows import Stage
@@ -117,3 +118,40 @@ def test_a_step_says_which_flow_it_is_of(stage: Stage, handle: FlowHandle, targe
         assert code == 0
         assert " ".join(told.split()) in " ".join(said.split())
         assert json.loads(here(target, "job", "show", str(job), "--output", "json")[1])["flow"] == str(handle.id)
+
+
+def test_an_unknown_flow(stage: Stage, command: Command) -> None:
+    del stage
+
+    for verb in ("show", "pause", "resume", "retry"):
+        code, said = command(verb, "6afbf38fd1b5b741bf1a5de1")
+        assert code == 1
+        assert "there is no flow 6afbf38fd1b5b741bf1a5de1" in said
+    assert "is not the id of a flow" in command("show", "thumbnails")[1]
+
+
+def test_retry_leaves_lost_steps_unless_told(stage: Stage, handle: FlowHandle, command: Command) -> None:
+    (first,) = stage.ready()
+    stage.run(first, fails=[first], why=Why.LOST)
+    stage.settle_down()
+
+    told = "Lost steps may have done their work and stay as they are: 1. Recover them with --lost\n"
+    assert command("retry", str(handle.id)) == (0, f"0 steps are recovered\n{told}")
+    assert command("retry", str(handle.id), "--lost") == (0, "1 step is recovered\n")
+
+
+def test_list(stage: Stage, handle: FlowHandle, command: Command) -> None:
+    stage.run(stage.ready()[0])
+    stage.settle_down()
+
+    code, said = command("list")
+
+    assert code == 0
+    (line,) = [line for line in said.splitlines() if str(handle.id) in line]
+    assert "thumbnails" in line
+    assert "12%" in line
+    assert "1 blocked, 6 waiting, 1 succeeded" in line
+    code, said = command("list", "--output", "json", "--owner", "ada", "--running")
+    (row,) = json.loads(said)
+    assert (row["name"], row["steps"], row["progress"]) == ("thumbnails", 8, 0.125)
+    assert command("list", "--no-running") == (0, "There are no flows.\n")

@@ -174,6 +174,13 @@ class TestList:
             process.stdout.close()
             assert process.stderr.read() == b""
 
+    def test_none(self, target: str) -> None:
+        assert here(target, "job", "list") == (0, "There are no jobs.\n")
+        assert here(target, "job", "list", "--since", "1h") == (0, "There are no jobs (since 1h ago).\n")
+        assert here(target, "job", "list", "--output", "json") == (0, "[]\n")
+        assert here(target, "job", "list", "--output", "jsonl") == (0, "")
+        assert here(target, "job", "count") == (0, "0\n")
+
 
 class TestShow:
     def test_everything(self, seen: World, ask: Command) -> None:
@@ -213,6 +220,16 @@ class TestShow:
         assert some.count("  line ") == 20
         assert everything.count("  line ") == 50
 
+    def test_where_it_came_from_and_who_cancelled_it(self, world: World) -> None:
+        anew = world.recruiter.recover(world.failed).id
+        world.recruiter.cancel(anew, by="ada", reason="enough")
+
+        assert f"recovered as  {anew}" in here(world.recruiter.address, "job", "show", str(world.failed))[1]
+        said = here(world.recruiter.address, "job", "show", str(anew))[1]
+        assert f"recovered from  {world.failed}" in said
+        assert "being cancelled" in said
+        assert "cancelled by ada: enough" in said
+
 
 class TestIds:
     def test_that_mean_two_jobs_are_not_guessed(self, store: Store, target: str) -> None:
@@ -249,6 +266,26 @@ class TestActing:
         assert "2 jobs (group mail). Remove them? [y/N]" in said
         assert code == (1 if left else 0)
         assert world.recruiter.jobs.count(group="mail") == (left, True)
+
+    def test_waiting_jobs_are_changed(self, world: World, target: str) -> None:
+        """Given a postponed job, when a person gives it another time and priority and runs it, each command says what
+        came of it."""
+        id = str(world.postponed)
+
+        assert here(target, "job", "reschedule", id, "--at", "2099-01-01T00:00Z", "--by", "ada") == (
+            0,
+            f"job {id} is rescheduled for 2099-01-01 00:00:00 UTC\n",
+        )
+        assert here(target, "job", "reprioritise", id, "--priority", "7") == (0, f"job {id} has priority 7\n")
+        code, said = here(target, "job", "run", id)
+        assert (code, said.startswith(f"job {id} is due now: ")) == (0, True)
+        assert here(target, "job", "reschedule", "--task", "resize_listed", "--in", "1h", "--yes") == (
+            0,
+            "2 jobs are rescheduled.\n",
+        )
+        assert here(target, "job", "run", "--task", "resize_listed", "--yes") == (0, "2 jobs are due now.\n")
+        assert here(target, "job", "reschedule", id)[0] == 2
+        assert "has ended; `recover` runs it once more" in here(target, "job", "run", str(world.failed))[1]
 
 
 class TestBadInput:

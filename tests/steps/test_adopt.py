@@ -11,12 +11,15 @@ from bson import Binary
 from bson.datetime_ms import DatetimeMS
 
 from recruiter.clock import StoppedClock
+from recruiter.domain.state import State
 from recruiter.errors import Superseded
 from recruiter.steps.adopt import MAX_ADOPTED_PER_PASS, Adoption, set_aside
 from recruiter.store import reading
 from recruiter.store.codec import adopted_fields
 from recruiter.store.collections.inbox import unlocked
 from recruiter.store.database import Store
+from recruiter.views.explain import explain
+from recruiter.views.find import find
 from tests.inbox import Leader, by_hand
 from tests.samples import NOW, a_job, document, done, places
 
@@ -36,6 +39,24 @@ class TestGood:
         leader.adopts()
 
         assert document(store, 1)["args"] == args
+
+    def test_what_it_says_of_itself_is_kept(self, store: Store, leader: Leader) -> None:
+        options = {
+            "group": "mail",
+            "priority": 2.5,
+            "created_at": NOW - timedelta(days=1),
+            "scheduled_at": NOW + timedelta(days=1),
+            "attempts": 2,
+            "method": "ping",
+            "urn": "u",
+            "at_most_once": True,
+            "retry_policy": {"class": "RetryManyTimes", "parameters": {"n": 3, "seconds": 60}},
+        }
+        by_hand(store, {"_id": "x", "task": "add", "args": [1, 2], "tags": ["a"], "username": "ada", **options})
+
+        leader.adopts()
+
+        assert store.scheduled.get("x") == a_job("x", args=[1, 2], tags=("a",), owner="ada", **options)
 
 
 def nested(depth: int) -> Any:
@@ -150,6 +171,21 @@ class TestLocked:
 
         assert leader.adopts().adopted == 1
         assert store.due_jobs.due(["generic/add"], NOW, 10, set()) == ["good"]
+
+    def test_people_see_who_holds_it(self, store: Store, leader: Leader) -> None:
+        del leader
+        since = NOW - 5 * MINUTE
+        by_hand(store, {"_id": "x", "task": "add", "args": [1, 2], "locked_by": "other:1", "locked_at": since})
+
+        found = find(store, "x")
+
+        assert found == a_job("x", args=[1, 2], locked_by="other:1", locked_at=since)
+        assert found is not None
+        assert found.state == State.RUNNING
+        assert explain(store, "x", NOW) == (
+            "another program has inserted this job and locked it: other:1 since 2030-01-01 11:55:00 UTC; "
+            "the lock ends at 12:10:00 UTC"
+        )
 
 
 def test_fields_of_the_protocol_are_not_believed(store: Store, leader: Leader) -> None:

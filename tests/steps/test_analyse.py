@@ -226,3 +226,24 @@ def test_counts_by_something_else_are_refused(recruiter: Recruiter) -> None:
 def test_a_time_without_zone_is_refused(recruiter: Recruiter) -> None:
     with pytest.raises(InvalidFilter, match="time zone"):
         recruiter.analytics(at=datetime(2030, 1, 1))
+
+
+def test_counts_by_group_task_owner_and_tag(recruiter: Recruiter) -> None:
+    """Given jobs in every state, when they are counted by each name they can have, then each is found under it."""
+
+    @recruiter.task(name="by_name", group="mail")
+    def by_name() -> None: ...
+
+    by_name.job().tagged_as("red", "big").owned_by("ada").in_background().execute()
+    by_name.job().tagged_as("red").in_background().execute()
+    assert len(recruiter.run_all(by_name)) == 2
+    by_name.job().tagged_as("red").owned_by("bob").schedule_in("1 hour").in_background().execute()
+    held = by_name.job().tagged_as("red").in_background().execute()
+    on_the_roster(recruiter.store)
+    recruiter.store.roster.assign({"w1": [held.id]}, term=1)
+
+    everything = {"succeeded": 2, "waiting": 1, "running": 1}
+    assert recruiter.counts("tag") == {"red": everything, "big": {"succeeded": 1}}
+    assert recruiter.counts("owner") == {"ada": {"succeeded": 1}, "bob": {"waiting": 1}}
+    assert recruiter.counts("group") == {"mail": everything}
+    assert recruiter.counts("task") == {"by_name": everything}

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from recruiter import InvalidJob, JobNotWaiting, Recruiter
+from recruiter import InvalidJob, JobNotFound, JobNotWaiting, Recruiter
 from recruiter.domain.job import JobId
 from recruiter.processes.worker.held_job import HeldJob
 from recruiter.store.database import Store
@@ -164,3 +164,44 @@ def test_the_history_is_bounded(recruiter: Recruiter, id: JobId) -> None:
 def test_invalid_times_are_refused(recruiter: Recruiter, id: JobId, given: dict[str, object]) -> None:
     with pytest.raises(InvalidJob):
         recruiter.reschedule(id, **given)  # type: ignore[arg-type]
+
+
+def test_a_job_that_has_ended_or_never_was_is_not_found(recruiter: Recruiter, store: Store, due: JobId) -> None:
+    recruiter.cancel(due)
+    with pytest.raises(JobNotWaiting, match="being cancelled"):
+        recruiter.reschedule(due, in_="1h")
+    store.scheduled.collection.delete_one({"_id": due})
+
+    with pytest.raises(JobNotFound):
+        recruiter.run_now(due)
+
+
+def test_a_job_gets_another_priority(recruiter: Recruiter, id: JobId) -> None:
+    recruiter.reprioritise(id, 7.5, by="ada")
+    recruiter.reprioritise(id, 7.5, by="bob")
+
+    job = recruiter.find(id)
+    assert job.priority == 7.5
+    assert [(entry.what, entry.by, entry.old, entry.new) for entry in job.history] == [("reprioritised", "ada", 0, 7.5)]
+
+
+def test_run_now_leaves_a_due_job_as_it_is(recruiter: Recruiter, due: JobId) -> None:
+    before = recruiter.find(due)
+
+    recruiter.run_now(due)
+
+    assert recruiter.find(due) == before
+
+
+def test_a_relative_expiry_moves_with_the_job_and_a_fixed_one_refuses(recruiter: Recruiter) -> None:
+    relative = recruiter.job("add").expires_in("10 minutes").enqueue().id
+    fixed = recruiter.job("add").expires_at(recruiter.clock.now() + timedelta(minutes=10)).enqueue().id
+
+    recruiter.reschedule(relative, in_="1 hour")
+    job = recruiter.find(relative)
+    assert job.expires_at == job.scheduled_at + timedelta(minutes=10)
+
+    with pytest.raises(InvalidJob, match="expires at"):
+        recruiter.reschedule(fixed, in_="1 hour")
+    recruiter.reschedule(fixed, in_="5 minutes")
+    assert recruiter.jobs.reschedule(task="add", in_="1 hour") == 1

@@ -191,6 +191,25 @@ class TestOnce:
         assert len(errors) == 2
         assert job.wait(timeout=60).checkpoints == ()
 
+    def test_what_raises_is_not_kept(self, recruiter: Recruiter) -> None:
+        calls: list[int] = []
+
+        def flaky() -> str:
+            calls.append(1)
+            if len(calls) < 3:
+                raise ConnectionError("no")
+            return "at last"
+
+        @recruiter.task(retry=RetryManyTimes(5, 0))
+        def order() -> str:
+            return current_job.once("flaky", flaky)
+
+        job = order.enqueue()
+        recruiter.run_all(order)
+
+        assert job.result(timeout=5) == "at last"
+        assert len(calls) == 3
+
 
 class TestSleep:
     def test_code_that_catches_everything_does_not_go_on(self, recruiter: Recruiter, sandbox: Sandbox) -> None:

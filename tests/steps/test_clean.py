@@ -64,3 +64,13 @@ def test_a_task_says_it_for_its_jobs(store: Store, target: str) -> None:
         assert ended is not None
         assert ended["keep_failed"] == 30 * DAY.total_seconds()
         assert task.job().keep_failed("1 day").build().keep_failed == DAY.total_seconds()
+
+
+def test_the_batch_counts_all_of_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clean_step, "MAX_REMOVED_PER_BATCH", 3)
+    for number in range(4):
+        ended(store, f"s{number}", 9 * DAY, succeeded=True)
+        ended(store, f"f{number}", 9 * DAY, succeeded=False)
+        ended(store, f"k{number}", 9 * DAY, succeeded=False, keep_failed=60 + number)
+
+    assert [clean(store, NOW, DAY) for _ in range(5)] == [3, 3, 3, 3, 0]

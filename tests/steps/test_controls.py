@@ -11,7 +11,7 @@ import pytest
 from recruiter import Recruiter
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import JobId
-from recruiter.errors import SettingsError, WorkerNotFound
+from recruiter.errors import JobNotFound, SettingsError, WorkerNotFound
 from recruiter.steps.assign import Round, assign, recount
 from recruiter.steps.lead import Leadership
 from recruiter.store.database import Store
@@ -209,3 +209,12 @@ class TestExplain:
         fleet.round()
         (waiting,) = set(jobs) - set(fleet.held())
         assert fleet.why(waiting) == "task add may start 1 per 1m; the next one at 2030-01-01 12:01:01 UTC"
+
+    def test_cancelled(self, fleet: Fleet) -> None:
+        (job,) = fleet.jobs(1)
+        fleet.recruiter.cancel(job, by="ada", reason="enough")
+        assert fleet.why(job).startswith("cancelled by ada: enough")
+
+    def test_there_is_no_such_job(self, fleet: Fleet) -> None:
+        with pytest.raises(JobNotFound):
+            fleet.why("nothing")

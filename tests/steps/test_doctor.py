@@ -139,6 +139,10 @@ class TestSchema:
 
         ward.says_nothing_of("validator of")
 
+    def test_an_index_of_somebody_else(self, ward: Ward) -> None:
+        ward.store.archived.collection.create_index([("username", 1)], name="by_owner")
+        ward.finds(NOTE, "index by_owner of recruiter.archived is not Recruiter's")
+
 
 class TestLeader:
     def test_it_is_silent_and_nobody_takes_over(self, ward: Ward) -> None:
@@ -257,6 +261,13 @@ class TestJobs:
         assert finding.code == ("set-aside" if why is Why.MALFORMED else "poison-job")
         in_own_transaction(ward.store, recovering(job_anew(ward.store, "junk", ward.now, None, again=False)))
         ward.says_nothing_of("it is no job")
+
+    def test_that_only_wait_their_turn(self, ward: Ward) -> None:
+        ward.worker(slots=1)
+        (held, *_) = ward.jobs(5)
+        ward.store.roster.assign({"w1": [held]}, 1)
+        ward.finds(NOTE, "4 due jobs wait for a slot: the only slot is taken", "--processes")
+        ward.finds(PROBLEM, "4 jobs are due, and the oldest has waited", late_job=-MINUTE)
 
 
 class TestSchedulers:

@@ -8,6 +8,7 @@ import pytest
 
 from recruiter import Recruiter
 from recruiter.clock import SystemClock
+from recruiter.errors import SettingsError
 from recruiter.steps.assign import assign
 from recruiter.store.database import Store
 from tests.samples import on_the_roster
@@ -58,3 +59,20 @@ def test_a_share_that_was_written_by_hand_and_makes_no_sense_is_not_in_force(
 
     assert rules.fair == {}
     assert len(rules.unreadable) == 1
+
+
+def test_by_key(recruiter: Recruiter, store: Store, send: Any) -> None:
+    recruiter.controls.share_group("mail", "key")
+    for number in range(20):
+        send.job(number).limited_by("customer:1").enqueue()
+    send.job(1).limited_by("customer:2").enqueue()
+    on_the_roster(store, slots=4, prefetch=0)
+
+    round_of(store, recruiter)
+
+    assert given(store).count("customer:2") == 1
+
+
+def test_what_cannot_be_is_refused(recruiter: Recruiter) -> None:
+    with pytest.raises(SettingsError):
+        recruiter.controls.share_group("mail", "tag")

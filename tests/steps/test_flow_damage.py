@@ -11,7 +11,7 @@ from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 
-from recruiter import FlowHandle, FlowState, Recruiter, Step
+from recruiter import FlowHandle, FlowState, InvalidFlow, Recruiter, Step
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.events import Event, Events
 from recruiter.processes.loop import Stop
@@ -308,3 +308,10 @@ def test_a_flow_that_another_transaction_holds_keeps_no_other_flow(stage: Stage,
         session.commit_transaction()
     eventually(lambda: leader.is_after_a_step(lambda: again.id in stage.store.roster.held()))
     assert leader.errors() == []
+
+
+def test_two_jobs_of_a_flow_cannot_have_one_id(stage: Stage) -> None:
+    job = stage.recruiter.job("work", ["end"]).with_id("mine")
+
+    with pytest.raises(InvalidFlow, match="two steps"):
+        chain(stage, on_end=job, on_failure=job)

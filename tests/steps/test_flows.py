@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from bson import ObjectId
-from pymongo import MongoClient
+from pymongo import AsyncMongoClient, MongoClient
 from pymongo.monitoring import CommandListener, CommandSucceededEvent
 
 from recruiter import (
@@ -19,6 +19,7 @@ from recruiter import (
     FlowNotFound,
     FlowState,
     InvalidArguments,
+    InvalidFilter,
     InvalidFlow,
     InvalidJob,
     JobExists,
@@ -147,6 +148,39 @@ class TestStarting:
 
         assert (jobs[a.id].owner, jobs[b.id].owner, jobs[b.id].priority) == ("ada", "bob", 7)
 
+    def test_in_an_async_transaction(self, stage: Stage, target: str) -> None:
+        handle = asyncio.run(self._start_async(stage, target))
+
+        assert handle.report().counts == {"blocked": 1, "waiting": 1}
+
+    def test_a_cycle_is_refused_and_nothing_stored(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        a = add(flow, "a")
+        b = add(flow, "b", after=a)
+        flow.let_wait(a, after=b)
+
+        with pytest.raises(InvalidFlow, match=r"say .* → say "):
+            flow.start()
+
+        assert stage.store.scheduled.waiting() == []
+        assert stage.recruiter.flows.latest() == []
+
+    def test_arguments_are_checked_like_those_of_any_job(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        words = add(flow, "a")
+
+        with pytest.raises(InvalidArguments, match="url"):
+            flow.add("fetch", 5)
+        with pytest.raises(InvalidArguments, match="size: expected int, got the result of a step, which is None"):
+            flow.add("resize", words.result, 64)
+
+    async def _start_async(self, stage: Stage, target: str) -> FlowHandle:
+        flow = stage.recruiter.flow("f")
+        add(flow, "b", after=add(flow, "a"))
+        client: AsyncMongoClient[Document] = AsyncMongoClient(target)
+        async with client, client.start_session() as session, await session.start_transaction():
+            return await flow.astart(session=session)
+
 
 class TestRefused:
     """What cannot be a job, or a step, is refused where it is made."""
@@ -213,6 +247,22 @@ class TestRefused:
 
         flow.add(recruiter.job("only", [1]).unique_if(False))
         assert flow.start().report().counts == {"waiting": 1}
+
+    def test_messages_name_what_was_given(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        step = flow.add("double", 1)
+
+        with pytest.raises(InvalidFlow, match=r"a step is a task, .*, not <built-in function len>; make it a task"):
+            flow.add(len, [1])  # type: ignore[call-overload]
+        with pytest.raises(InvalidFlow, match="waits for steps that `add` returned, not for 'foo'"):
+            flow.add("double", 1, after="foo")  # type: ignore[arg-type]
+        with pytest.raises(InvalidFlow, match="not for 7"):
+            flow.add("double", 1, after_any=7)  # type: ignore[call-overload]
+        for task, argument in (("double", step), ("merge", [1, step])):
+            with pytest.raises(InvalidArguments, match=r"a step of a flow is no argument; .* give step\.result"):
+                flow.add(task, argument)
+        with pytest.raises(InvalidFilter, match="limit is -1; give a number of flows, or 0 for all"):
+            stage.recruiter.flows.latest(limit=-1)
 
 
 class TestReleasing:
@@ -552,6 +602,15 @@ class TestControl:
         stage.settle_down()
         assert handle.report().state is FlowState.CANCELLED
 
+    def test_an_unknown_flow(self, stage: Stage) -> None:
+        handle = FlowHandle(stage.recruiter, ObjectId())
+
+        for verb in (handle.cancel, handle.pause, handle.resume, handle.retry, handle.report, handle.steps):
+            with pytest.raises(FlowNotFound):
+                verb()
+        with pytest.raises(FlowNotFound):
+            stage.recruiter.flows.find("no id")
+
 
 def _dies(*_: object) -> None:
     raise KeyboardInterrupt
@@ -638,6 +697,17 @@ class TestExplaining:
         stage.store.leases.collection.delete_many({})
         assert told().startswith("there is no leader")
 
+    def test_a_step_that_cannot_start_is_not_told_to_wait_for_a_slot(self, stage: Stage) -> None:
+        flow = stage.recruiter.flow("f")
+        a = add(flow, "a")
+        b = add(flow, "b", after=a)
+        flow.start()
+
+        stage.run(a.id, fails=[a.id])
+
+        told = "a step of flow 'f' that it waits for has failed; the leader archives it in a moment"
+        assert stage.recruiter.explain(b.id) == told
+
 
 class TestForgetting:
     def test_a_flow_is_forgotten_as_a_whole(self, stage: Stage) -> None:
@@ -671,3 +741,15 @@ class TestForgetting:
 
         assert forget_flows(stage.store, later, timedelta(days=1), timedelta(days=9)) == 0
         assert forget_flows(stage.store, later, timedelta(days=1), timedelta(days=1)) == 1
+
+
+class TestOneLineForms:
+    def test_a_chain(self, stage: Stage) -> None:
+        recruiter = stage.recruiter
+        handle = recruiter.chain(recruiter.job("fetch", ["http"]), "double", recruiter.job("say", ["end"])).start()
+
+        first, second, third = handle.steps()
+
+        assert second.after == (first.step,)
+        assert third.after == (second.step,)
+        assert (first.task, second.task, third.task) == ("fetch", "double", "say")

@@ -15,6 +15,7 @@ from recruiter import JobFailed, Recruiter, RetryManyTimes, current_job
 from recruiter.domain.job import JobId
 from recruiter.embedded import EmbeddedServer
 from recruiter.errors import InvalidSession, JobEnded
+from recruiter.steps.execute import HERE
 from recruiter.store.codec import encode, job_document
 from recruiter.store.database import Store
 from recruiter.store.transactions import Transactions
@@ -312,6 +313,18 @@ class TestWays:
             assert last is not None
             assert "is connected to" in str(last.message)
             assert client.get_database(store.target.database).counters.find_one({}) is None
+
+    def test_here_and_now(self, recruiter: Recruiter, store: Store) -> None:
+        @recruiter.task
+        def count() -> str:
+            assert current_job.worker == HERE
+            with current_job.transaction() as session:
+                increment(session)
+                current_job.set_result("here")
+            return ""
+
+        assert count.job().here().execute().result(timeout=5) == "here"
+        assert counter(store) == 1
 
 
 def test_a_job_that_is_gone_is_not_made_again(recruiter: Recruiter, store: Store) -> None:

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from recruiter import Recruiter
+from recruiter import JobFilter, Recruiter
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import Execution, JobId
 from recruiter.domain.retry.decision import Archive
-from recruiter.errors import InvalidFilter
+from recruiter.errors import InvalidFilter, InvalidJob, JobNotFound
 from recruiter.steps.assign import assign
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.store import outcomes
 from recruiter.store.codec import job_document
 from recruiter.store.database import Store
 from recruiter.store.search.search import JobSearch
-from tests.samples import NOW, a_job, done, insert, on_the_roster
+from tests.samples import NOW, a_job, done, insert, on_the_roster, places
 
 HOUR = timedelta(hours=1)
 
@@ -75,6 +75,25 @@ class TestListing:
             return len({job.id async for job in recruiter.jobs.aiterate(state="succeeded", args={"a": 1})})
 
         assert asyncio.run(all_of_them()) == 20
+
+    def test_words_or_a_filter(self, recruiter: Recruiter, store: Store) -> None:
+        mails = insert(store, *(a_job(group="mail") for _ in range(3)))
+        insert(store, a_job())
+
+        assert {job.id for job in recruiter.jobs.list(group="mail")} == set(mails)
+        assert recruiter.jobs.list(JobFilter(group="mail")) == recruiter.jobs.list(group="mail")
+        with pytest.raises(InvalidFilter, match="not both"):
+            recruiter.jobs.list(JobFilter(), group="mail")
+        with pytest.raises(InvalidFilter, match="give a JobFilter"):
+            recruiter.jobs.list({"group": "mail"})  # type: ignore[arg-type]
+
+    def test_all_of_them(self, recruiter: Recruiter, store: Store) -> None:
+        insert(store, *(a_job() for _ in range(20)))
+        ended(store, 20)
+
+        assert len({job.id for job in recruiter.jobs.iterate()}) == 40
+        assert recruiter.jobs.count() == (40, True)
+        assert int(recruiter.jobs.count(state="succeeded")) == 20
 
 
 class TestCancelling:
@@ -136,3 +155,48 @@ class TestRecovering:
 
         assert sum(numbers) == 40
         assert len({job.recovered_from for job in recruiter.jobs.iterate(state="waiting")}) == 40
+
+    def test_a_time_needs_a_zone(self, recruiter: Recruiter) -> None:
+        with pytest.raises(InvalidJob, match="time zone"):
+            recruiter.jobs.recover(state="failed", schedule_at=NOW.replace(tzinfo=None))
+
+
+class TestWhatIsRefused:
+    @pytest.mark.parametrize(
+        ("verb", "words", "told"),
+        [
+            ("remove", {"state": "waiting"}, "jobs that are waiting cannot be removed; cancel them first"),
+            ("recover", {"state": "postponed"}, "jobs that are postponed cannot be recovered"),
+            ("cancel", {"state": "failed"}, "jobs that are failed cannot be cancelled"),
+            ("cancel", {"why": "done"}, "jobs that have ended cannot be cancelled"),
+        ],
+    )
+    def test_jobs_that_cannot_be_it(self, recruiter: Recruiter, verb: str, words: dict[str, Any], told: str) -> None:
+        with pytest.raises(InvalidFilter, match=told):
+            getattr(recruiter.jobs, verb)(**words)
+
+    @pytest.mark.parametrize("verb", ["cancel", "recover", "remove"])
+    def test_everything_must_be_said_aloud(self, recruiter: Recruiter, store: Store, verb: str) -> None:
+        insert(store, a_job())
+        ended(store, 1, "lost")
+
+        for nothing in ({}, {"filter": JobFilter()}):
+            with pytest.raises(InvalidFilter, match="give everything=True if you mean all jobs"):
+                getattr(recruiter.jobs, verb)(**nothing)
+        with pytest.raises(InvalidFilter, match="everything=True goes with no filter"):
+            getattr(recruiter.jobs, verb)(task="add", everything=True)
+        assert getattr(recruiter.jobs, verb)(everything=True) == 1
+
+
+class TestRemoving:
+    def test_one_by_its_id(self, recruiter: Recruiter, store: Store) -> None:
+        (id,) = ended(store)
+        (waiting,) = insert(store, a_job())
+
+        recruiter.remove(id)
+
+        with pytest.raises(JobNotFound, match="there is no job"):
+            recruiter.remove(id)
+        with pytest.raises(JobNotFound, match="has not ended, so it cannot be removed; cancel it first"):
+            recruiter.remove(waiting)
+        assert places(store, [waiting]) == {waiting: "scheduled"}

@@ -17,6 +17,7 @@ from recruiter import ArchivedJob, Recruiter, RetryManyTimes, Task, errors
 from recruiter.errors import (
     InvalidJob,
     JobExists,
+    JobsRefused,
     StoreUnreachable,
 )
 from tests.commands import Recorder
@@ -179,3 +180,33 @@ def test_an_optimistic_job_leaves_another_that_took_its_id_meanwhile(recruiter: 
     assert recruiter.find("X").task == "add"
     recruiter.flush_jobs_synchronously()
     assert accepted.result(timeout=60) == 3
+
+
+class TestMany:
+    def test_they_have_the_options_of_a_job(self, recruiter: Recruiter, task: Add) -> None:
+        when = datetime(2040, 1, 1, tzinfo=UTC)
+        handles = task.enqueue_many(
+            [(1, 2), (3, 4)], group="g", tags=["t"], priority=3, schedule_at=when, ids=["one", "two"]
+        )
+
+        assert [handle.id for handle in handles] == ["one", "two"]
+        job = recruiter.find("two")
+        assert (job.group, job.tags, job.priority, job.scheduled_at, job.args) == (
+            "g",
+            ("t",),
+            3,
+            when,
+            {"a": 3, "b": 4},
+        )
+
+    def test_ids_that_are_taken_are_named(self, recruiter: Recruiter, task: Add) -> None:
+        task.job(1, 1).with_id("waits").enqueue()
+        task.job(1, 1).with_id("ended").here().execute()
+
+        with pytest.raises(JobsRefused) as refused:
+            task.enqueue_many([(1, 1)] * 4, ids=["waits", "new", "ended", "new"])
+
+        assert {place: type(error) for place, error in refused.value.errors.items()} == dict.fromkeys(
+            (0, 2, 3), JobExists
+        )
+        assert recruiter.find("new").state == "waiting"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import os
 import threading
@@ -18,7 +19,7 @@ from recruiter.clock import StoppedClock
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.progress import STATUS_KEPT, LogLine, Progress, StatusEntry
 from recruiter.domain.state import State
-from recruiter.errors import StoreUnreachable
+from recruiter.errors import NoCurrentJob, StoreUnreachable
 from recruiter.events import Event, Events
 from recruiter.processes.loop import Stop
 from recruiter.processes.worker.core import ProgressWriter
@@ -124,6 +125,19 @@ class TestSaying:
         assert job["result"] == 0
         assert [line["text"] for line in job["log"]] == ["here"]
 
+    def test_outside_of_a_job(self) -> None:
+        calls: list[Callable[[], Any]] = [
+            lambda: current_job.stage("a"),
+            lambda: current_job.progress(0.5),
+            lambda: current_job.log("text"),
+            lambda: current_job.run_process(["true"]),
+        ]
+        for call in calls:
+            with pytest.raises(NoCurrentJob):
+                call()
+        with pytest.raises(NoCurrentJob):
+            asyncio.run(current_job.arun_process(["true"]))
+
 
 class TestTrack:
     def test_it_gives_the_same_items_and_tells_how_many_are_done(self, bench: Bench) -> None:
@@ -163,6 +177,9 @@ class TestTrack:
         bench.archived(work)
 
         assert seen == [*progress, 1.0]
+
+    def test_outside_of_a_job_it_just_gives_the_items(self) -> None:
+        assert list(track(iter("abc"), stage="a")) == ["a", "b", "c"]
 
 
 class TestTelling:

@@ -14,6 +14,7 @@ from pymongo import MongoClient
 
 from recruiter import Recruiter, RetryManyTimes
 from recruiter.doctor import examine
+from recruiter.errors import InvalidJob
 from recruiter.steps.clean import clean_unique_keys
 from recruiter.store.database import Store
 from recruiter.testing import Sandbox
@@ -60,6 +61,10 @@ class TestUnique:
 
         assert [job.created for job in (first, second, *many)] == [True, False, False, True]
         assert store.scheduled.collection.count_documents({}) == 2
+
+    def test_an_at_most_once_job_is_not_debounced(self, resize: Any) -> None:
+        with pytest.raises(InvalidJob, match="at-most-once"):
+            resize.job(1).at_most_once().debounce("10s").enqueue()
 
 
 class TestTogether:
@@ -118,6 +123,14 @@ class TestDebounce:
 
         assert ran == [2]
 
+    def test_not_longer_than_said(self, resize: Any, sandbox: Sandbox) -> None:
+        for number in range(30):
+            resize.job(number).debounce("10s", at_most="1m").enqueue()
+            sandbox.move_clock("5s")
+
+        (job,) = sandbox.jobs(resize)
+        assert job.scheduled_at == T0 + timedelta(minutes=1)
+
 
 class TestKeys:
     def test_one_that_was_written_by_hand_and_makes_no_sense_is_written_anew(self, resize: Any, store: Store) -> None:
@@ -165,3 +178,16 @@ class TestKeys:
         assert all(any(f"'{name}'" in text for text in found) for name in ("no id", "no date"))
         assert clean_unique_keys(recruiter.store, T0 + timedelta(hours=25)) == 4
         assert keys.count_documents({}) == 0
+
+
+class TestThrottle:
+    def test_one_at_once_and_one_at_the_end_of_the_period(self, resize: Any, sandbox: Sandbox) -> None:
+        ran: list[str] = []
+        for number in range(25):
+            resize.job(number).throttle("10s").enqueue()
+            ran += [report.result for report in sandbox.run_due()]
+            sandbox.move_clock("1s")
+        sandbox.move_clock("1m")
+        ran += [report.result for report in sandbox.run_due()]
+
+        assert ran == ["0 at 64", "10 at 64", "20 at 64", "24 at 64"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from recruiter import Recruiter, Workable
 from recruiter.domain.job import Job
 from recruiter.steps.assign import assign
 from recruiter.steps.settle import settle
@@ -61,3 +62,17 @@ def test_a_job_that_was_given_again_since_the_last_heartbeat_did_not_crash(store
 
     assert retired.ran == ()
     assert (document(store, job.id)["attempts"], document(store, job.id).get("crashes")) == (1, None)
+
+
+class TestSayingHowOften:
+    def test_a_task_a_job_and_a_workable_say_it(self, recruiter: Recruiter, store: Store) -> None:
+        @recruiter.task(max_crashes=7)
+        def fragile() -> None: ...
+
+        class Stubborn(Workable, max_crashes=9):
+            def execute(self) -> None: ...
+
+        by_task, by_job = fragile.enqueue(), fragile.job().max_crashes(1).in_background().execute()
+        by_class = Stubborn().as_job_of(recruiter).in_background().execute()
+
+        assert [document(store, job.id)["max_crashes"] for job in (by_task, by_job, by_class)] == [7, 1, 9]

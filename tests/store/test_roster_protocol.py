@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from recruiter.domain.planning.workers import RosterWorker
+from recruiter.errors import Superseded
 from recruiter.store.database import Store
 from tests.samples import beat, facts_of_a_worker, on_the_roster
 
@@ -85,6 +88,10 @@ class TestHolding:
         second = store.transactions.hand_back("w1", ["b"])
 
         assert (first.settled, second.settled) == (1, 2)
+
+    def test_handing_back_from_off_the_roster_is_superseded(self, store: Store) -> None:
+        with pytest.raises(Superseded, match="w1"):
+            store.transactions.hand_back("w1", ["a"])
 
 
 class TestLease:

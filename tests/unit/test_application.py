@@ -67,6 +67,14 @@ class TestFile:
         application.hooks["recruiter_became_master"]("me")
         assert sys.modules["shop_c"].became == ["me"]
 
+    def test_loaded_twice_is_loaded_once(self) -> None:
+        path = str(write("shop_d.py", SHOP))
+
+        first, second = load_application(path), load_application(path)
+
+        assert set(first.owners) == set(second.owners)
+        assert len(second.owners) == 2
+
 
 class TestModule:
     def test_one_recruiter_of_several(self) -> None:

@@ -229,6 +229,14 @@ class TestAnnotationsThatCannotBeRead:
         with pytest.raises(InvalidArguments, match="count: expected int"):
             signature.bind((1, "x"), {})
 
+    def test_an_annotation_without_sense_is_noted(self) -> None:
+        def task(a: Any) -> None: ...
+
+        task.__annotations__ = {"a": 5}
+        signature = Signature.of(task)
+        assert signature.bind(([1],), {}) == {"a": [1]}
+        assert "is not checked" in signature.notes[0]
+
 
 MOMENTS = [
     datetime(2030, 1, 1, 12, 0, 0, 123000, tzinfo=UTC),

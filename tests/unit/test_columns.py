@@ -44,3 +44,8 @@ def test_what_is_cut_says_so_and_ids_are_not() -> None:
     assert lines[1].endswith("…")
     assert "an-id-of-20-letters-" in "".join(line.split("  ")[0] for line in lines)
     assert max(map(len, lines)) <= 25
+
+
+def test_however_narrow_it_is_it_does_not_fail() -> None:
+    for width in range(1, 60):
+        assert drawn(width)

@@ -73,6 +73,9 @@ class TestFailure:
         assert job["last_execution"]["class"] == "recruiter.errors.UnsupportedValue"
         assert "result.a[0]" in job["last_execution"]["message"]
 
+    def test_a_function_has_no_methods(self, bench: Bench) -> None:
+        assert not bench.archived(lambda: 1, method="__call__")["done"]
+
 
 class TestTrace:
     def test_of_a_failure_before_its_code_all_is_kept(self, bench: Bench) -> None:

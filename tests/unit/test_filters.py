@@ -217,3 +217,13 @@ class TestWrittenAsText:
             attempts=3,
             recovered=True,
         )
+
+    @pytest.mark.parametrize(("words", "told"), [({"attempts": ["many"]}, "attempts is 'many'"), ({"x": ["1"]}, "'x'")])
+    def test_what_makes_no_sense_is_refused(self, words: dict[str, list[str]], told: str) -> None:
+        with pytest.raises(InvalidFilter, match=told):
+            filter_from_words(words)
+
+
+@pytest.mark.parametrize("text", ["ObjectId('6afc22a57867cebf4db5d1b1')", 'ObjectId("6afc22a57867cebf4db5d1b1")'])
+def test_an_id_as_python_shows_it_is_understood(text: str) -> None:
+    assert ObjectId("6afc22a57867cebf4db5d1b1") in JobFilter(ids=text).ids

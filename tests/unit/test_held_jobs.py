@@ -165,12 +165,26 @@ class TestEvents:
         for other in (event(beats=2), event(given=2), event(given=2, assigned=[None]), event(given="2")):
             assert assignment_of(other) is None
 
+    def test_it_names_the_jobs_to_fetch(self, held: HeldJobs) -> None:
+        held.hear(named(given=0))
+
+        assert held.hear_event(Assignment("w1", 1, ["a"]))
+
+        assert held.to_fetch() == ["a"]
+        assert not held.hear_event(Assignment("w1", 1, ["a"])), "a second time it says nothing"
+
 
 class TestFetching:
     def test_a_document_that_cannot_be_read_is_left_to_the_child(self) -> None:
         job = HeldJob.read("x", b"nonsense")
 
         assert (job.task, job.is_marked, job.facts("w1")) == (None, False, {"job": "x", "worker": "w1"})
+
+    def test_when_it_fails_it_is_tried_again(self, held: HeldJobs) -> None:
+        held.hear(named("a", "b"))
+        held.not_fetched(held.to_fetch())
+
+        assert held.to_fetch() == ["a", "b"]
 
 
 class TestMarking:

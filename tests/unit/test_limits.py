@@ -91,6 +91,11 @@ class TestMaking:
         with pytest.raises(SettingsError):
             Limit.of("task:a", **wrong)
 
+    @pytest.mark.parametrize("wrong", [{"count": 1, "seconds": 1}, {"at_once": 1, "count": 1, "seconds": 1}], ids=str)
+    def test_resources_have_no_rate(self, wrong: dict[str, Any]) -> None:
+        with pytest.raises(SettingsError, match="amount at once"):
+            Limit.of("resource:mem", **wrong)
+
 
 @pytest.mark.parametrize(
     ("subject", "lane", "bucket"),

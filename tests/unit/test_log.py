@@ -88,6 +88,13 @@ class TestText:
         assert later.endswith("job 1 runs again at 03:15:00: it sleeps for 3d")
         assert signal.endswith("job 1 runs again when its signal comes: it waits")
 
+    def test_below_the_level_nothing_is_written(self, lines: Lines) -> None:
+        ended = Event("job.ended", {"job": 1, "task": "add", "seconds": 0.0123})
+
+        assert lines(ended, level="info") == []
+        assert lines(ended, level="debug")[0].endswith("add done in 0.012s")
+        assert lines(RETIRED, level="error") == []
+
 
 class TestColour:
     def test_only_on_a_terminal(self, lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,3 +125,13 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     except InvalidJob:
         return
     assert Needs.parse(str(found)) == found
+
+
+@given(needs(), needs())
+def test_arithmetic(one: Needs, two: Needs) -> None:
+    assert one + two == two + one
+    assert one + two - two == one
+    assert one.fits(one + two)
+    assert one.fits(two) == (not one - two)
+    assert not (one + Needs.of(proc=0.001)).fits(one)
+    assert one + Needs() == one == one - Needs()

@@ -63,6 +63,12 @@ class TestMemory:
 
         assert overruns.too_large(child.handle, hard_limit=1000) == {}
 
+    def test_what_it_may_use_it_may_use(self, child: FakeChild) -> None:
+        runs(child)
+        uses(child, 1000)
+
+        assert overruns.too_large(child.handle, hard_limit=1000) == {}
+
 
 class TestCancelled:
     def test_a_job_that_goes_on_is_found_when_it_has_had_its_time(self, child: FakeChild) -> None:

@@ -254,3 +254,7 @@ def test_every_word_of_why() -> None:
         "policy-failed",
         "dependency-failed",
     }
+
+
+def test_a_policy_that_answers_nothing_does_not_retry() -> None:
+    assert decide(Answers(lambda: None), failed()) == Archive("not-scheduled-by-retry-policy")

@@ -22,6 +22,11 @@ from recruiter.domain.schedule.scheduler import (
 from recruiter.errors import InvalidDuration, InvalidJob, InvalidName, InvalidSchedule
 
 
+class Unexportable(SchedulePolicy):
+    def next_after(self, moment: datetime) -> datetime | None:
+        return moment
+
+
 def utc(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
@@ -456,3 +461,19 @@ def test_whatever_the_document_holds_the_error_is_clear(document: Any, problem: 
     with pytest.raises(InvalidSchedule) as refused:
         registry.load(document)
     assert problem in str(refused.value)
+
+
+def test_a_policy_that_is_no_dataclass_says_how_it_is_stored() -> None:
+    registry = SchedulePolicyRegistry()
+    registry.register(Unexportable)
+    with pytest.raises(InvalidSchedule, match=r"Unexportable must be a dataclass or define export\(\) and import_\(\)"):
+        registry.dump(Unexportable())
+
+
+def test_late_is_one_of_three_words() -> None:
+    assert [Late("skip"), Late("latest"), Late("all")] == [Late.SKIP, Late.LATEST, Late.ALL]
+    for word in ("never", "", None, 5):
+        with pytest.raises(InvalidSchedule, match="'skip', 'latest' or 'all', not"):
+            Late(word)  # type: ignore[arg-type]
+        with pytest.raises(InvalidSchedule, match="'skip', 'latest' or 'all', not"):
+            after_downtime(QUARTERS, "2024-05-01 12:01", late=word)
