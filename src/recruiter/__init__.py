@@ -1,271 +1,101 @@
 """Recruiter: the job queue and scheduler for Python people who already run MongoDB.
 
-Each name is imported when it is used. So the command line and the pytest plugin, which import this package, do not wait
-for pymongo where they do not need it.
+Each name, except the exceptions, is imported when it is used. So the command line and the pytest plugin, which import
+this package, do not wait for pymongo where they do not need it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from recruiter import errors
+from recruiter.errors import *  # noqa: F403
 from recruiter.first_use import imports_on_first_use
 
 if TYPE_CHECKING:
-    from recruiter.app import Recruiter, current_job
-    from recruiter.clock import StoppedClock
-    from recruiter.current import track
-    from recruiter.domain.flow import FlowState
-    from recruiter.domain.job import ArchivedJob, Cancellation, Checkpoint, Execution, Job, JobId, JobReport, SignalWait
-    from recruiter.domain.progress import LogLine, StatusEntry
-    from recruiter.domain.retry.decision import Archive, Decision, Failure, Retry, RetryPolicy
-    from recruiter.domain.retry.policies import (
-        DoNotDoItAgain,
-        ExponentialBackoff,
-        RetryForever,
-        RetryManyTimes,
-        SelectByException,
-        TimeTable,
-    )
-    from recruiter.domain.schedule.policies import Cron, Every, EveryMinutes
-    from recruiter.domain.schedule.scheduler import Late, Overlap, SchedulePolicy, Scheduler
-    from recruiter.domain.search.filter import Conditions, Count, JobFilter, Page
-    from recruiter.domain.state import State, Why
-    from recruiter.errors import (
-        ApplicationError,
-        CommandFailed,
-        DocumentLocked,
-        DocumentRefused,
-        EmbeddedError,
-        FlowNotFound,
-        ForeignCollection,
-        InvalidArguments,
-        InvalidDuration,
-        InvalidFilter,
-        InvalidFlow,
-        InvalidJob,
-        InvalidName,
-        InvalidSchedule,
-        InvalidSession,
-        InvalidTarget,
-        JobBlockedOthers,
-        JobCancelled,
-        JobEnded,
-        JobExists,
-        JobFailed,
-        JobNotFound,
-        JobNotWaiting,
-        JobOutOfMemory,
-        JobPauses,
-        JobsRefused,
-        JobSucceeded,
-        JobTimedOut,
-        JobTooLarge,
-        LimitNotFound,
-        NoCurrentJob,
-        NoServerBinary,
-        NotAlone,
-        NotAReplicaSet,
-        PayloadSealed,
-        ReadOnly,
-        RecruiterError,
-        ResultTimeout,
-        RetryLater,
-        SchedulerNotFound,
-        SchemaMismatch,
-        ServerDidNotStart,
-        ServerTooOld,
-        SettingsError,
-        SignalTimeout,
-        StoreError,
-        StoreRefused,
-        StoreUnreachable,
-        Superseded,
-        TaskExists,
-        TooManyViewers,
-        TransactionFailed,
-        TransactionRepeats,
-        UnknownTask,
-        UnreadableDocument,
-        UnsupportedValue,
-        WorkerNotFound,
-    )
-    from recruiter.events import Event
-    from recruiter.flow import Flow, FlowHandle, Step
-    from recruiter.repeatable import RepeatableJob, SchedulerHandle
-    from recruiter.results import JobHandle
-    from recruiter.store.payload import PayloadCodec
-    from recruiter.task import Task
-    from recruiter.views.flows import FlowReport, StepReport
-    from recruiter.workable import Workable
+    from recruiter.app import Recruiter as Recruiter
+    from recruiter.app import current_job as current_job
+    from recruiter.clock import StoppedClock as StoppedClock
+    from recruiter.current import track as track
+    from recruiter.domain.flow import FlowState as FlowState
+    from recruiter.domain.job import ArchivedJob as ArchivedJob
+    from recruiter.domain.job import Cancellation as Cancellation
+    from recruiter.domain.job import Checkpoint as Checkpoint
+    from recruiter.domain.job import Execution as Execution
+    from recruiter.domain.job import Job as Job
+    from recruiter.domain.job import JobId as JobId
+    from recruiter.domain.job import JobReport as JobReport
+    from recruiter.domain.job import SignalWait as SignalWait
+    from recruiter.domain.progress import LogLine as LogLine
+    from recruiter.domain.progress import StatusEntry as StatusEntry
+    from recruiter.domain.retry.decision import Archive as Archive
+    from recruiter.domain.retry.decision import Decision as Decision
+    from recruiter.domain.retry.decision import Failure as Failure
+    from recruiter.domain.retry.decision import Retry as Retry
+    from recruiter.domain.retry.decision import RetryPolicy as RetryPolicy
+    from recruiter.domain.retry.policies import DoNotDoItAgain as DoNotDoItAgain
+    from recruiter.domain.retry.policies import ExponentialBackoff as ExponentialBackoff
+    from recruiter.domain.retry.policies import RetryForever as RetryForever
+    from recruiter.domain.retry.policies import RetryManyTimes as RetryManyTimes
+    from recruiter.domain.retry.policies import SelectByException as SelectByException
+    from recruiter.domain.retry.policies import TimeTable as TimeTable
+    from recruiter.domain.schedule.policies import Cron as Cron
+    from recruiter.domain.schedule.policies import Every as Every
+    from recruiter.domain.schedule.policies import EveryMinutes as EveryMinutes
+    from recruiter.domain.schedule.scheduler import Late as Late
+    from recruiter.domain.schedule.scheduler import Overlap as Overlap
+    from recruiter.domain.schedule.scheduler import SchedulePolicy as SchedulePolicy
+    from recruiter.domain.schedule.scheduler import Scheduler as Scheduler
+    from recruiter.domain.search.filter import Conditions as Conditions
+    from recruiter.domain.search.filter import Count as Count
+    from recruiter.domain.search.filter import JobFilter as JobFilter
+    from recruiter.domain.search.filter import Page as Page
+    from recruiter.domain.state import State as State
+    from recruiter.domain.state import Why as Why
+    from recruiter.events import Event as Event
+    from recruiter.flow import Flow as Flow
+    from recruiter.flow import FlowHandle as FlowHandle
+    from recruiter.flow import Step as Step
+    from recruiter.repeatable import RepeatableJob as RepeatableJob
+    from recruiter.repeatable import SchedulerHandle as SchedulerHandle
+    from recruiter.results import JobHandle as JobHandle
+    from recruiter.store.payload import PayloadCodec as PayloadCodec
+    from recruiter.task import Task as Task
+    from recruiter.views.flows import FlowReport as FlowReport
+    from recruiter.views.flows import StepReport as StepReport
+    from recruiter.workable import Workable as Workable
 
-__all__ = [
-    "ApplicationError",
-    "Archive",
-    "ArchivedJob",
-    "Cancellation",
-    "Checkpoint",
-    "CommandFailed",
-    "Conditions",
-    "Count",
-    "Cron",
-    "Decision",
-    "DoNotDoItAgain",
-    "DocumentLocked",
-    "DocumentRefused",
-    "EmbeddedError",
-    "Event",
-    "Every",
-    "EveryMinutes",
-    "Execution",
-    "ExponentialBackoff",
-    "Failure",
-    "Flow",
-    "FlowHandle",
-    "FlowNotFound",
-    "FlowReport",
-    "FlowState",
-    "ForeignCollection",
-    "InvalidArguments",
-    "InvalidDuration",
-    "InvalidFilter",
-    "InvalidFlow",
-    "InvalidJob",
-    "InvalidName",
-    "InvalidSchedule",
-    "InvalidSession",
-    "InvalidTarget",
-    "Job",
-    "JobBlockedOthers",
-    "JobCancelled",
-    "JobEnded",
-    "JobExists",
-    "JobFailed",
-    "JobFilter",
-    "JobHandle",
-    "JobId",
-    "JobNotFound",
-    "JobNotWaiting",
-    "JobOutOfMemory",
-    "JobPauses",
-    "JobReport",
-    "JobSucceeded",
-    "JobTimedOut",
-    "JobTooLarge",
-    "JobsRefused",
-    "Late",
-    "LimitNotFound",
-    "LogLine",
-    "NoCurrentJob",
-    "NoServerBinary",
-    "NotAReplicaSet",
-    "NotAlone",
-    "Overlap",
-    "Page",
-    "PayloadCodec",
-    "PayloadSealed",
-    "ReadOnly",
-    "Recruiter",
-    "RecruiterError",
-    "RepeatableJob",
-    "ResultTimeout",
-    "Retry",
-    "RetryForever",
-    "RetryLater",
-    "RetryManyTimes",
-    "RetryPolicy",
-    "SchedulePolicy",
-    "Scheduler",
-    "SchedulerHandle",
-    "SchedulerNotFound",
-    "SchemaMismatch",
-    "SelectByException",
-    "ServerDidNotStart",
-    "ServerTooOld",
-    "SettingsError",
-    "SignalTimeout",
-    "SignalWait",
-    "State",
-    "StatusEntry",
-    "Step",
-    "StepReport",
-    "StoppedClock",
-    "StoreError",
-    "StoreRefused",
-    "StoreUnreachable",
-    "Superseded",
-    "Task",
-    "TaskExists",
-    "TimeTable",
-    "TooManyViewers",
-    "TransactionFailed",
-    "TransactionRepeats",
-    "UnknownTask",
-    "UnreadableDocument",
-    "UnsupportedValue",
-    "Why",
-    "Workable",
-    "WorkerNotFound",
-    "current_job",
-    "track",
-]
 __version__ = "0.1.0"
 
-_ELSEWHERE = {
-    "Recruiter": "recruiter.app",
-    "current_job": "recruiter.app",
-    "StoppedClock": "recruiter.clock",
-    "track": "recruiter.current",
-    "Checkpoint": "recruiter.domain.job",
-    "SignalWait": "recruiter.domain.job",
-    "FlowState": "recruiter.domain.flow",
-    "ArchivedJob": "recruiter.domain.job",
-    "Cancellation": "recruiter.domain.job",
-    "Execution": "recruiter.domain.job",
-    "Job": "recruiter.domain.job",
-    "JobId": "recruiter.domain.job",
-    "JobReport": "recruiter.domain.job",
-    "LogLine": "recruiter.domain.progress",
-    "StatusEntry": "recruiter.domain.progress",
-    "Archive": "recruiter.domain.retry.decision",
-    "Decision": "recruiter.domain.retry.decision",
-    "Failure": "recruiter.domain.retry.decision",
-    "Retry": "recruiter.domain.retry.decision",
-    "RetryPolicy": "recruiter.domain.retry.decision",
-    "DoNotDoItAgain": "recruiter.domain.retry.policies",
-    "ExponentialBackoff": "recruiter.domain.retry.policies",
-    "RetryForever": "recruiter.domain.retry.policies",
-    "RetryManyTimes": "recruiter.domain.retry.policies",
-    "SelectByException": "recruiter.domain.retry.policies",
-    "TimeTable": "recruiter.domain.retry.policies",
-    "Cron": "recruiter.domain.schedule.policies",
-    "Late": "recruiter.domain.schedule.scheduler",
-    "SchedulePolicy": "recruiter.domain.schedule.scheduler",
-    "Every": "recruiter.domain.schedule.policies",
-    "EveryMinutes": "recruiter.domain.schedule.policies",
-    "Overlap": "recruiter.domain.schedule.scheduler",
-    "Scheduler": "recruiter.domain.schedule.scheduler",
-    "Conditions": "recruiter.domain.search.filter",
-    "JobFilter": "recruiter.domain.search.filter",
-    "Count": "recruiter.domain.search.filter",
-    "Page": "recruiter.domain.search.filter",
-    "State": "recruiter.domain.state",
-    "Why": "recruiter.domain.state",
-    "Event": "recruiter.events",
-    "Flow": "recruiter.flow",
-    "FlowHandle": "recruiter.flow",
-    "Step": "recruiter.flow",
-    "RepeatableJob": "recruiter.repeatable",
-    "SchedulerHandle": "recruiter.repeatable",
-    "JobHandle": "recruiter.results",
-    "PayloadCodec": "recruiter.store.payload",
-    "Task": "recruiter.task",
-    "FlowReport": "recruiter.views.flows",
-    "StepReport": "recruiter.views.flows",
-    "Workable": "recruiter.workable",
+_PLACES = {
+    "recruiter.app": "Recruiter current_job",
+    "recruiter.clock": "StoppedClock",
+    "recruiter.current": "track",
+    "recruiter.domain.flow": "FlowState",
+    "recruiter.domain.job": "Checkpoint SignalWait ArchivedJob Cancellation Execution Job JobId JobReport",
+    "recruiter.domain.progress": "LogLine StatusEntry",
+    "recruiter.domain.retry.decision": "Archive Decision Failure Retry RetryPolicy",
+    "recruiter.domain.retry.policies": (
+        "DoNotDoItAgain ExponentialBackoff RetryForever RetryManyTimes SelectByException TimeTable"
+    ),
+    "recruiter.domain.schedule.policies": "Cron Every EveryMinutes",
+    "recruiter.domain.schedule.scheduler": "Late SchedulePolicy Overlap Scheduler",
+    "recruiter.domain.search.filter": "Conditions JobFilter Count Page",
+    "recruiter.domain.state": "State Why",
+    "recruiter.events": "Event",
+    "recruiter.flow": "Flow FlowHandle Step",
+    "recruiter.repeatable": "RepeatableJob SchedulerHandle",
+    "recruiter.results": "JobHandle",
+    "recruiter.store.payload": "PayloadCodec",
+    "recruiter.task": "Task",
+    "recruiter.views.flows": "FlowReport StepReport",
+    "recruiter.workable": "Workable",
 }
-"""Where the public names are defined that are no exceptions."""
+"""The public names of each module."""
 
-__getattr__ = imports_on_first_use(__name__, dict.fromkeys(__all__, "recruiter.errors") | _ELSEWHERE)
+_MODULES = {name: module for module, names in _PLACES.items() for name in names.split()}
+__all__ = sorted([*_MODULES, *vars(errors)["__all__"]])
+__getattr__ = imports_on_first_use(__name__, _MODULES)
 
 
 def __dir__() -> list[str]:

@@ -28,12 +28,7 @@ from recruiter.domain.policy_registry import schedule_policy
 from recruiter.domain.schedule.scheduler import WINDOW, Late, SchedulePolicy, Scheduler
 from recruiter.domain.statistics import Analytics
 from recruiter.domain.text import shown
-from recruiter.errors import (
-    InvalidJob,
-    JobNotFound,
-    NoCurrentJob,
-    UnknownTask,
-)
+from recruiter.errors import InvalidJob, JobNotFound, NoCurrentJob, UnknownTask
 from recruiter.events import Listener
 from recruiter.first_use import cached_property
 from recruiter.flow import Flow, FlowHandle, Flows, TaskOrJob, chain, fan_out
@@ -46,9 +41,8 @@ from recruiter.registry import BECAME_MASTER, STEPT_BACK, TaskDefinition
 from recruiter.repeatable import RepeatableJob, SchedulerHandle
 from recruiter.results import JobHandle
 from recruiter.steps import cancel, change, clean
-from recruiter.store.database import TargetLike
+from recruiter.store.changes import JobChange
 from recruiter.store.in_session import Session
-from recruiter.store.payload import PayloadCodec
 from recruiter.task import AsRepeated, AsTask, Task
 from recruiter.views import analytics, explain, find
 from recruiter.views.analytics import By
@@ -73,30 +67,16 @@ MOST_FLUSHED = 10_000
 class Recruiter(Producer):
     """Makes and watches jobs. Connects on first use; one can be shared by all threads.
 
-    `target` is where MongoDB is: `127.0.0.1:27017`, `host/database` or a full URI; or a `MongoClient` of yours or one
-    of its databases, which is used and left open. Without one, the environment variable RECRUITER_TARGET or the
-    settings file says it. `prefix` is in front of the name of each collection of Recruiter, so that none is yours:
-    "recruiter." unless you, RECRUITER_PREFIX or the settings file say otherwise; "" for plain names. Two prefixes in
-    one database are two independent systems. `server_timeout` is how long calls wait for MongoDB before they raise
-    StoreUnreachable; without one, RECRUITER_SERVER_TIMEOUT or the settings file says it, or it is 30 seconds. With a
-    `codec`, such as `recruiter.crypto.AesGcm`, arguments and results are encrypted or compressed before they are
-    stored, all but the arguments with the names in `clear`. With `sealed_only` this application runs and reads nothing
-    that is stored in clear.
+    `target` is the address of MongoDB: `127.0.0.1:27017`, `host/database` or a full URI; or your `MongoClient` or one
+    of its databases, which is used and left open. The default comes from the environment variable RECRUITER_TARGET or
+    the settings file. `prefix` begins the name of each collection of Recruiter, so that it never meets a collection of
+    the application. The default comes from RECRUITER_PREFIX or the settings file, and is otherwise "recruiter."; use ""
+    for plain names. Two prefixes in one database are two independent systems. `server_timeout` is how long calls wait
+    for MongoDB before they raise StoreUnreachable. The default comes from RECRUITER_SERVER_TIMEOUT or the settings
+    file, and is otherwise 30 seconds. With a `codec`, such as `recruiter.crypto.AesGcm`, arguments and results are
+    encrypted or compressed before they are stored, except the arguments that `clear` names. With `sealed_only` this
+    application refuses to run or read anything that is stored in clear.
     """
-
-    def __init__(
-        self,
-        target: TargetLike | None = None,
-        *,
-        prefix: str | None = None,
-        server_timeout: DurationLike | None = None,
-        codec: PayloadCodec | None = None,
-        clear: Iterable[str] = (),
-        sealed_only: bool = False,
-    ) -> None:
-        payload: Any = {"codec": codec, "clear": clear, "sealed_only": sealed_only}
-        super().__init__(target, prefix=prefix, server_timeout=server_timeout, **payload)
-        self._declared: dict[str, RepeatableJob] = {}
 
     # -- tasks ---------------------------------------------------------------------------------------------------
 
@@ -127,21 +107,21 @@ class Recruiter(Producer):
         limits: Mapping[str, KeyLimit] | None = None,
         **options: Unpack[GivenOptions],
     ) -> Any:
-        """A decorator that makes a function a task. The options given here hold for each of its jobs that has no own.
+        """A decorator that makes a function a task. Its options are the defaults of its jobs.
 
-        `name` is what is stored (default: the name of the function); `aliases` are former names, under which jobs may
-        still be waiting. `max_running` is how many of its jobs may run at once in the whole fleet, and `rate="5/1s"`
-        how many may start in a period, unless an operator sets another limit. `limits={"customer": "2/10s"}` or
-        `{"customer": 2}` says the same for each key of its jobs: `.limited_by(customer=42)`. A job that has not
-        started within `expires` after its time never starts; one that did not succeed is kept for `keep_failed` in the
-        archive, instead of as long as the cleaner says (`--keep-failed`). The other options are those of `JobBuilder`.
-        Raises TaskExists, and InvalidName, InvalidJob, InvalidDuration or SettingsError for an invalid option.
+        `name` is stored with each job (default: the name of the function); `aliases` are former names, under which
+        jobs may still be waiting. `max_running` limits how many of its jobs run concurrently in the whole fleet, and
+        `rate="5/1s"` how many start in a period, unless an operator sets another limit. `limits={"customer": "2/10s"}`
+        or `{"customer": 2}` sets the same limits for each key of its jobs: `.limited_by(customer=42)`. A job that has
+        not started within `expires` after its time never starts. A job that did not succeed stays in the archive for
+        `keep_failed`, instead of the time that the cleaner uses (`--keep-failed`). `JobBuilder` explains the other
+        options. Raises TaskExists, and InvalidName, InvalidJob, InvalidDuration or SettingsError for an invalid option.
         """
         decorator = AsTask(self, name, aliases, DEFAULTS.changed(**options), Ceiling.parse(max_running, rate, limits))
         return decorator if function is None else decorator(function)
 
     def job_of(self, workable: W) -> WorkableJob[W]:
-        """A job that runs a method of this workable: what `workable.as_job_of(recruiter)` calls."""
+        """A job that runs a method of this workable; `workable.as_job_of(recruiter)` calls it."""
         job = job_of_workable(self, workable)
         clashes = words_that_are_methods(type(workable))  # type: ignore[arg-type]  # a class can be hashed
         return cast("WorkableJob[W]", GuardedJob(job, clashes)) if clashes else job
@@ -166,14 +146,12 @@ class Recruiter(Producer):
         session: Session | None = None,
         server_timeout: DurationLike | None = None,
     ) -> JobHandle[Any]:
-        """Makes a job once and never again: the same task with the same data, in any order of keys, is the same job.
+        """Creates a job once and never again: the same task with the same data, in any order of keys, is the same job.
 
-        Give another `id` to run the same data again. The handle's `created` says whether the job is new. Raises the
+        Give another `id` to run the same data again. The handle's `created` is true if the job is new. Raises the
         errors of `job`, and JobTooLarge.
         """
-        job = self.job(task, data)
-        job = job if id is None else job.with_id(id)
-        return job.create(session=session, server_timeout=server_timeout)
+        return self._to_create(task, data, id).create(session=session, server_timeout=server_timeout)
 
     async def acreate(
         self,
@@ -185,9 +163,11 @@ class Recruiter(Producer):
         server_timeout: DurationLike | None = None,
     ) -> JobHandle[Any]:
         """Like `create`, without blocking the event loop. The session may be of an AsyncMongoClient."""
+        return await self._to_create(task, data, id).acreate(session=session, server_timeout=server_timeout)
+
+    def _to_create(self, task: str, data: Mapping[str, Any] | Sequence[Any], id: JobId | None) -> JobBuilder[Any]:
         job = self.job(task, data)
-        job = job if id is None else job.with_id(id)
-        return await job.acreate(session=session, server_timeout=server_timeout)
+        return job if id is None else job.with_id(id)
 
     def find(self, id: JobId) -> Job:
         """The job; an ArchivedJob when it has ended. The id may be given as text. Raises JobNotFound."""
@@ -200,7 +180,7 @@ class Recruiter(Producer):
     afind = async_face(find)
 
     def cancel(self, id: JobId, *, by: str | None = None, reason: str | None = None) -> None:
-        """Cancels a job that has not ended. A waiting job never runs; a running job gets an exception, and is ended if
+        """Cancels a job that has not ended. A waiting job never runs. A running job gets an exception, and is killed if
         it does not stop.
 
         Raises JobNotFound when it has ended, or never was.
@@ -219,8 +199,8 @@ class Recruiter(Producer):
         by: str | None = None,
         reason: str | None = None,
     ) -> None:
-        """Gives a waiting job another time: `at`, a datetime with a time zone, or `in_`, so long from now. A job that
-        waits for its retry, or sleeps (`current_job.sleep`), goes on at that time too.
+        """Gives a waiting job another time: `at`, a datetime with a time zone, or `in_`, a duration from now. A job
+        that waits for its retry, or sleeps (`current_job.sleep`), resumes at that time too.
 
         When the call has returned, no worker starts the job before its new time. A job whose expiry was given as a
         duration expires that long after the new time. Raises JobNotFound when the job has ended, or never was;
@@ -228,20 +208,15 @@ class Recruiter(Producer):
         and InvalidDuration.
         """
         check_remark(by, reason)
-        wanted = change.to_time(self.clock.now(), at, in_, by, reason)
-        change.change_one(self.store, find.meant(self.store, id), wanted)
-        self.after_send()
+        self._change(id, change.to_time(self.clock.now(), at, in_, by, reason))
 
     areschedule = async_face(reschedule)
 
     def run_now(self, id: JobId, *, by: str | None = None, reason: str | None = None) -> None:
-        """Makes a postponed job due: one that is scheduled for later, waits for its retry, or sleeps. It gets its turn
-        by its priority. A job that is due already is left as it is. Raises JobNotFound and JobNotWaiting like
-        `reschedule`."""
+        """Makes a job due that is scheduled for later, waits for its retry, or sleeps. It gets its turn by its
+        priority. A job that is due already stays unchanged. Raises JobNotFound and JobNotWaiting like `reschedule`."""
         check_remark(by, reason)
-        wanted = change.to_now(self.clock.now(), by, reason)
-        change.change_one(self.store, find.meant(self.store, id), wanted)
-        self.after_send()
+        self._change(id, change.to_now(self.clock.now(), by, reason))
 
     arun_now = async_face(run_now)
 
@@ -251,10 +226,13 @@ class Recruiter(Producer):
         """Gives a waiting job another priority. Raises JobNotFound and JobNotWaiting like `reschedule`, and
         InvalidJob."""
         check_remark(by, reason)
-        wanted = change.to_priority(self.clock.now(), priority, by, reason)
-        change.change_one(self.store, find.meant(self.store, id), wanted)
+        self._change(id, change.to_priority(self.clock.now(), priority, by, reason))
 
     areprioritise = async_face(reprioritise)
+
+    def _change(self, id: JobId, wanted: JobChange) -> None:
+        change.change_one(self.store, find.meant(self.store, id), wanted)
+        self.after_send()
 
     def remove(self, id: JobId) -> None:
         """Removes an ended job for good. Raises JobNotFound if it waits, runs or does not exist, and InvalidFlow if it
@@ -279,9 +257,9 @@ class Recruiter(Producer):
     ) -> Analytics:
         """Counts waiting, running and recently ended jobs, with how late they started and how long they took.
 
-        For all jobs, or for those of a group or a task; now, or at another moment. The counts are kept by the minute,
-        so this takes as long with a million ended jobs as with ten, and covers whole minutes: at least `within`, and
-        the current minute so far. `at` is a date with a time zone, or how long ago. Raises InvalidFilter.
+        It counts all jobs, or the jobs of a group or a task, now or at another time. The counts are kept per minute, so
+        this takes as long with a million ended jobs as with ten, and covers whole minutes: at least `within`, and the
+        current minute so far. `at` is a date with a time zone, or how long ago. Raises InvalidFilter.
         """
         for kind, name in (("group", group), ("task", task)):
             if name is not None:
@@ -401,11 +379,8 @@ class Recruiter(Producer):
         return self._inline.run(self._names_of(task), None if wait is None else to_seconds(wait), stop)
 
     def run_all(self, task: TaskLike) -> list[JobReport]:
-        """Runs due jobs of this task here, one after another, until none is left; retries that are due at once too, and
-        steps of flows that may start meanwhile.
-
-        Raises UnknownTask.
-        """
+        """Runs due jobs of this task here, one after another, until none is left. This includes retries that are due
+        immediately, and steps of flows that may start meanwhile. Raises UnknownTask."""
         return self._inline.run_all(self._names_of(task))
 
     async def arun_all(self, task: TaskLike) -> list[JobReport]:
@@ -435,9 +410,8 @@ class Recruiter(Producer):
         again stays waiting. With `due_only`, jobs that are not due yet stay waiting too. Raises NotAlone if a
         recruiter or a worker is running.
         """
-        return inline.Flush(self.store, self.events, self._inline_application, self._caller_settings).run(
-            most, due_only
-        )
+        flush = inline.Flush(self.store, self.events, self._inline_application, self._caller_settings)
+        return flush.run(most, due_only)
 
     aflush_jobs_synchronously = async_face(flush_jobs_synchronously, runs_user_code=True)
 
@@ -454,36 +428,40 @@ class Recruiter(Producer):
         `recruiter.instrument(OpenTelemetry())` (see `recruiter.contrib`)."""
         self.instruments.add(instrument)
 
-    def on_became_master(self, hook: Callable[[Recruiter], Any]) -> Callable[[Recruiter], Any]:
-        """A decorator: calls this, with the Recruiter, when the recruiter process of this application becomes the
-        leader.
-
-        The same as a function `recruiter_became_master(recruiter)` in the bootstrap module.
-        """
+    def on_became_leader(self, hook: Callable[[Recruiter], Any]) -> Callable[[Recruiter], Any]:
+        """A decorator: calls the function, with the Recruiter, when the recruiter process of this application becomes
+        the leader. A function `recruiter_became_master(recruiter)` in the bootstrap module does the same, and
+        `on_became_master` is the earlier name of this method."""
         self.hooks[BECAME_MASTER].append(hook)
         return hook
 
-    def on_stept_back(self, hook: Callable[[Recruiter], Any]) -> Callable[[Recruiter], Any]:
-        """A decorator: calls this, with the Recruiter, when the recruiter process of this application is no longer the
-        leader.
+    on_became_master = on_became_leader
 
-        The same as a function `recruiter_stept_back(recruiter)` in the bootstrap module.
-        """
+    def on_stepped_down(self, hook: Callable[[Recruiter], Any]) -> Callable[[Recruiter], Any]:
+        """A decorator: calls the function, with the Recruiter, when the recruiter process of this application is no
+        longer the leader. A function `recruiter_stept_back(recruiter)` in the bootstrap module does the same, and
+        `on_stept_back` is the earlier name of this method."""
         self.hooks[STEPT_BACK].append(hook)
         return hook
+
+    on_stept_back = on_stepped_down
 
     # -- for extensions ------------------------------------------------------------------------------------------
 
     def repeatable_job_of(self, workable: W, urn: str | None, unique: bool) -> WorkableJob[W]:
-        """A job of this workable that is about to be told when to repeat."""
+        """A job of this workable that still needs a schedule."""
         return job_of_workable(self, workable).repeated_as(urn or type(workable).task_name, unique)
 
+    @cached_property
+    def _declared(self) -> dict[str, RepeatableJob]:
+        return {}
+
     def declare(self, job: RepeatableJob) -> None:
-        """Notes a scheduler that this application has, to be stored later."""
+        """Keeps a scheduler until `create_schedulers` stores it."""
         self._declared[job.urn] = job
 
     def definition_of(self, task: TaskLike) -> TaskDefinition:
-        """What is registered here for a task. Raises UnknownTask."""
+        """The definition that is registered here for a task. Raises UnknownTask."""
         if isinstance(task, Task):
             return self.registry.get(task.name)
         if isinstance(task, type) and issubclass(task, Workable):
@@ -508,7 +486,7 @@ class Recruiter(Producer):
 
     @property
     def _caller_settings(self) -> Settings:
-        """The same as of the processes on this database, as far as settings say. Imported when a job is run here."""
+        """The settings of the processes on this database. Imported when a job is run here."""
         settings: Settings = import_module("recruiter.settings").Settings.load().of_caller()
         return settings
 

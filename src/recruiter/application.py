@@ -26,7 +26,7 @@ HOOKS = (BECAME_MASTER, STEPT_BACK)
 
 @dataclass(frozen=True)
 class Application:
-    """What was found in the user's code."""
+    """The tasks, policies, hooks and Recruiters of the user's code."""
 
     registry: Registry = field(default_factory=Registry)
     policies: PolicyRegistry = field(default_factory=PolicyRegistry)
@@ -34,11 +34,10 @@ class Application:
     owners: tuple[RegistryOwner, ...] = ()
     hooks: dict[str, Callable[[Any], None]] = field(default_factory=dict)
     module: ModuleType | None = None
-    """The module itself."""
 
     @property
     def target(self) -> Any:
-        """Where the application itself keeps its jobs, a `Target`; None if it has no Recruiter."""
+        """The `Target` of the application's own jobs; None if it has no Recruiter."""
         return self.owners[0].target if self.owners else None
 
     def owner_of(self, task: str) -> RegistryOwner | None:
@@ -60,18 +59,27 @@ def load_application(bootstrap: str | None) -> Application:
         return Application()
     place, _, attribute = bootstrap.partition(":") if not Path(bootstrap).exists() else (bootstrap, "", "")
     module = _load(place)
-    owners = _named(module, place, attribute) if attribute else _meant(module, place)
+    if attribute:
+        chosen = getattr(module, attribute, None)
+        if not isinstance(chosen, RegistryOwner):
+            raise ApplicationError(f"{place} has no Recruiter called {attribute!r}")
+        owners: tuple[RegistryOwner, ...] = (chosen,)
+    else:
+        owners = _owners_in(module, place)
     policies, schedules = PolicyRegistry(), SchedulePolicyRegistry()
     try:
         registry = Registry.merged(owner.registry for owner in owners)
         for owner in owners:
-            owner.default_patience = None  # a process of ours may wait longer than a web request
+            owner.default_patience = None  # a Recruiter process may wait longer than a web request
             policies.merge(owner.policies)
             schedules.merge(owner.schedules)
     except (TaskExists, InvalidName) as error:
         raise ApplicationError(f"{place}: {error}") from None
     hooks = {name: getattr(module, name) for name in HOOKS if callable(getattr(module, name, None))}
-    if not owners and not hooks and not _has_workables(module):
+    workables = [*WORKABLES.values()]
+    has_own = any(not workable.__module__.startswith("recruiter.") for workable in workables)
+    has_workables = has_own or any(value in workables for value in vars(module).values() if isinstance(value, type))
+    if not owners and not hooks and not has_workables:
         raise ApplicationError(
             f"{place} has no Recruiter, so none of its tasks would be known; "
             "write `recruiter = Recruiter()` there, or import the module that does"
@@ -79,15 +87,8 @@ def load_application(bootstrap: str | None) -> Application:
     return Application(registry, policies, schedules, owners, hooks, module)
 
 
-def _has_workables(module: ModuleType) -> bool:
-    """Whether the application has a class of jobs: one of its own, or a ready-made one that it has imported."""
-    workables = [*WORKABLES.values()]
-    own = any(not workable.__module__.startswith("recruiter.") for workable in workables)
-    return own or any(value in workables for value in vars(module).values() if isinstance(value, type))
-
-
 def account(error: BaseException) -> str:
-    """The whole story of an application that cannot be loaded: the cause first, then where it is in the user's code."""
+    """The error of an application that cannot be loaded: the cause first, then its place in the user's code."""
     if not isinstance(error, ApplicationError):
         return "".join(traceback.format_exception(error)).rstrip()
     cause = error.__cause__
@@ -98,24 +99,17 @@ def account(error: BaseException) -> str:
     return "\n".join([str(error), *"".join(traceback.format_list(theirs)).splitlines()])
 
 
-def _named(module: ModuleType, place: str, attribute: str) -> tuple[RegistryOwner, ...]:
-    chosen = getattr(module, attribute, None)
-    if not isinstance(chosen, RegistryOwner):
-        raise ApplicationError(f"{place} has no Recruiter called {attribute!r}")
-    return (chosen,)
-
-
-def _meant(module: ModuleType, place: str) -> tuple[RegistryOwner, ...]:
-    """The Recruiters that this application consists of. Those on one database and prefix are one application; of those
-    on several, the ones without tasks only send jobs there."""
+def _owners_in(module: ModuleType, place: str) -> tuple[RegistryOwner, ...]:
+    """The Recruiters of this application. All Recruiters on one database and prefix are one application. If there are
+    several databases, a Recruiter without tasks only sends jobs and does not count."""
     found = sorted(RegistryOwner.alive, key=lambda owner: owner.number)
     if len({owner.target for owner in found}) > 1:
         found = [owner for owner in found if owner.has_own_names] or found
     if len({owner.target for owner in found}) > 1:
         names = {id(value): name for name, value in vars(module).items()}
-        told = ", ".join(f"{names.get(id(owner), 'one elsewhere')} on {owner.target.described}" for owner in found)
+        described = ", ".join(f"{names.get(id(owner), 'one elsewhere')} on {owner.target.described}" for owner in found)
         raise ApplicationError(
-            f"{place} has {len(found)} Recruiters on different databases ({told}); "
+            f"{place} has {len(found)} Recruiters on different databases ({described}); "
             f"name the one for this process: --bootstrap {place}:NAME"
         )
     return tuple(found)
@@ -135,7 +129,7 @@ def _load(place: str) -> ModuleType:
 
 
 def _load_file(path: Path) -> ModuleType:
-    """As `python FILE` would, but not as __main__: what stands under `if __name__ == "__main__"` does not run."""
+    """Like `python FILE`, but not as __main__: code under `if __name__ == "__main__"` does not run."""
     path = path.resolve()
     if not path.is_file():
         raise ApplicationError(f"there is no file {str(path)!r} to load the application from")
@@ -168,11 +162,10 @@ class Hook:
 
 
 class Hooks:
-    """What the application wants to be called when its recruiter becomes the leader, and when it no longer is.
+    """The functions that the application registers for a change of the leader.
 
-    Calls them in order, on a thread of their own: a slow hook must not cost the lease.
-
-    Whatever one raises is an event and harms nobody: the others are called, then and at the next change.
+    They are called in order, on a separate thread, because a slow hook must not cost the lease. An exception in a hook
+    becomes an event, and the other hooks are still called.
     """
 
     def __init__(self, events: Events, became_master: Sequence[Hook] = (), stept_back: Sequence[Hook] = ()) -> None:
@@ -199,5 +192,5 @@ class Hooks:
         while (hook := self._calls.get()) is not None:
             try:
                 hook.call()
-            except BaseException as error:  # one that calls exit() too: it would end this thread, without a word
+            except BaseException as error:  # exit() too: it would end this thread silently
                 self._events.emit("hook.failed", hook=hook.name, error=said_by(error, repr))

@@ -1,10 +1,10 @@
 """The async face: every call that talks to MongoDB also exists with an `a` in front, for event loops.
 
-There is one implementation. The async call runs it in a thread, so the loop is not blocked. Only `aenqueue`, of which
-there may be very many at once, needs no thread of its own: the thread that writes for all callers answers the coroutine
+There is one implementation. The async call runs it in a thread, so the loop is not blocked. Only `aenqueue`, which may
+be called thousands of times concurrently, needs no thread: the thread that writes for all callers answers the coroutine
 (`steps/enqueue.py`). Cancelling the awaiting task stops waiting; it does not stop a call that has begun.
 
-Calls that only talk to MongoDB share a pool of threads. A call that runs user code gets a thread of its own: user code
+Calls that only talk to MongoDB share a pool of threads. A call that runs user code gets a separate thread: user code
 may take long, and may itself await an async call, so it must not occupy the threads that other calls wait for.
 """
 
@@ -40,13 +40,13 @@ def in_a_thread(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyn
 
 
 def calls_run_user_code() -> bool:
-    """Whether it is open, in any thread."""
+    """Whether a block of `every_call_runs_user_code` is open, in any thread."""
     return bool(_runs_user_code)
 
 
 @contextmanager
 def every_call_runs_user_code() -> Iterator[None]:
-    """Inside this block each call gets a thread of its own: also one that only stores a job runs user code."""
+    """Inside this block each call gets a separate thread, because even storing a job runs user code."""
     _runs_user_code.append(None)
     try:
         yield
@@ -55,7 +55,7 @@ def every_call_runs_user_code() -> Iterator[None]:
 
 
 def in_its_own_thread(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
-    """The same, for a call that may take long or runs user code. Cancelling does not stop it."""
+    """Runs a call that may take long, or runs user code. Cancelling does not stop it."""
     answer: Future[R] = Future()
     answer.set_running_or_notify_cancel()
     context = contextvars.copy_context()
@@ -71,8 +71,8 @@ def in_its_own_thread(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -
 
 
 async def finishing_first(call: Callable[[], R], stop: Callable[[], None]) -> R:
-    """Runs user code in a thread of its own. If the awaiting task is cancelled, `stop` is called; the cancellation goes
-    on when the call has returned."""
+    """Runs user code in a separate thread. If the awaiting task is cancelled, `stop` is called; the cancellation
+    continues when the call has returned."""
     running = in_its_own_thread(call)
     try:
         return await asyncio.shield(running)
@@ -83,7 +83,7 @@ async def finishing_first(call: Callable[[], R], stop: Callable[[], None]) -> R:
 
 
 class StopEvent(Protocol):
-    """A `threading.Event`, or anything that can say whether it is set."""
+    """A `threading.Event`, or any object with `is_set`."""
 
     def is_set(self) -> bool: ...
 

@@ -162,7 +162,7 @@ class Attempt:
         self.paused: JobPauses | None = None
         """The sleep or wait that it has begun. A job may catch this exception and continue."""
         self.result: Any = None
-        """The value given to `set_result`, and the same value as it is stored."""
+        """The value given to `set_result`; `stored_result` is its stored form."""
         self.stored_result: Any = None
         self.log_context: JobContext | None = None
         """The marks of its log lines; None before the first line."""
@@ -213,12 +213,12 @@ class Attempt:
     def begin(self, program: Program) -> None:
         """The program ends with this attempt, whichever thread has started it."""
         self.programs.add(program)
-        if self.over:  # `close` sets `over` first and then reads `programs`: one of the two sees the other
+        if self.over:  # `close` sets `over` first and then reads `programs`: so either sees the other
             self.programs.discard(program)
-            raise NoCurrentJob(f"job {id_told(self.id)} has ended and can run no more programs")
+            raise NoCurrentJob(f"job {id_told(self.id)} has ended and cannot run another program")
 
     def close(self) -> None:
-        """The attempt has ended: programs that it has left running are ended."""
+        """The attempt has ended: kills the programs that it has left running."""
         self.over = True
         if self.said is not None:
             self.said.close()

@@ -73,7 +73,7 @@ class Cache(Generic[T]):
             self._answers = {key: (0.0, answer) for key, (_, answer) in self._answers.items()}
 
     def close(self) -> None:
-        """Starts no more threads, and waits for the running ones: otherwise they would open a closed store again."""
+        """Waits for the running threads, which would otherwise reopen a closed store, and starts no other."""
         self._closed = True
         wait(list(self._reading.values()), _CLOSE_SECONDS)
 

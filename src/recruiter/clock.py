@@ -1,4 +1,4 @@
-"""Clocks. Code that needs the time is given one of these; nothing else reads a clock."""
+"""Clocks. Code that needs the time is given a clock; no other code reads one."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-_A_STEP = 1.0
-"""Seconds by which a clock is set, and not only corrected."""
 _TICK = timedelta(milliseconds=15)
-"""How far behind a server's clock may be that is only set now and then."""
+"""Resolution of a server's clock, which may be updated only at intervals."""
 
 
 def _steady() -> float:
-    """Seconds that nobody can set; unlike `time.monotonic`, they go on while the host sleeps, where there is such a
-    clock."""
+    """Seconds of a clock that cannot be set. Unlike `time.monotonic` it includes the time while the host sleeps, where
+    the system has such a clock."""
     return time.clock_gettime(_STEADY) if _STEADY is not None else time.monotonic()
 
 
@@ -22,10 +20,8 @@ _STEADY: int | None = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOT
 
 
 class Clock(Protocol):
-    """What time it is, and how long something took."""
-
     def now(self) -> datetime:
-        """The moment, aware, in UTC. It may jump; it decides when to look, never who may write."""
+        """The time, aware, in UTC. It may jump: use it to decide when to check, never who may write."""
 
     def monotonic(self) -> float:
         """Seconds that never jump, meaningful in this process only."""
@@ -37,9 +33,9 @@ class SystemClock:
     Hosts disagree about the time; the server is the one clock they all can see. Processes measure the offset when
     they connect and with every heartbeat, so a host that is a day off still neither runs jobs early nor late.
 
-    The host's clock is read once, and counted on from there by one that never jumps: a person who sets the host's clock
-    while the process runs changes nothing. A leader that believed a step of a day would take all occurrences of that
-    day for done.
+    The host's clock is read once; from then on a clock that never jumps is added to it. So setting the host's clock
+    while the process runs changes nothing. A leader that followed a step of a day would treat all occurrences of that
+    day as done.
     """
 
     def __init__(self) -> None:
@@ -51,56 +47,29 @@ class SystemClock:
         return self.host_time() + self.offset
 
     def host_time(self) -> datetime:
-        """The time of this host, whatever the server's clock shows."""
+        """The time of this host, without the offset."""
         return datetime.fromtimestamp(self._began + _steady(), UTC)
 
     def monotonic(self) -> float:
-        """Seconds that never jump."""
         return time.monotonic()
 
     def agree(self, theirs: datetime, took: float) -> None:
-        """Sets itself by the server's clock, which showed this time in an answer that took so many seconds.
+        """Adjusts the offset to the server's clock, which showed `theirs` in an answer that took `took` seconds.
 
-        It showed it at some time between the question and the answer. Whatever is possible then is left as it is: an
-        answer that took long, because of a new connection or of user code that held the interpreter, says little.
+        The server read its clock between the question and the answer. An offset that is possible for that interval
+        stays unchanged, because an answer that took long (a new connection, user code that held the interpreter) is
+        imprecise.
         """
         answered = self.host_time()
         asked = answered - timedelta(seconds=took)
         self.offset = min(max(self.offset, theirs - answered), theirs + _TICK - asked)
 
 
-class SteadyClock:
-    """A clock of the host that does not jump when somebody sets it.
-
-    It goes on as before until the server has been asked again, and says how much of it is true (`offset`). In between,
-    a host that is set back by a day would make every retry due at once.
-    """
-
-    def __init__(self, source: SystemClock) -> None:
-        self._source = source
-        self._offset = source.offset
-        self._lead = self._measured()
-
-    def now(self) -> datetime:
-        """The moment, aware, in UTC."""
-        offset, measured = self._source.offset, self._measured()
-        if offset != self._offset or abs(measured - self._lead) < _A_STEP:
-            self._offset, self._lead = offset, measured
-        return datetime.fromtimestamp(self._source.monotonic() + self._lead, UTC)
-
-    def monotonic(self) -> float:
-        """Seconds that never jump."""
-        return self._source.monotonic()
-
-    def _measured(self) -> float:
-        return self._source.now().timestamp() - self._source.monotonic()
-
-
 class FollowingClock:
     """The clock of a child process, which follows its supervisor's: `lead` seconds ahead of the monotonic clock.
 
-    That clock never jumps and is the same for all processes of a host. So a child notices nothing when somebody sets
-    the host's clock, and knows with every job what its supervisor has learnt of the server's.
+    That clock never jumps and is the same for all processes of a host. So a child is not affected when the host's clock
+    is set, and every job brings it the supervisor's latest measurement of the server's clock.
     """
 
     def __init__(self) -> None:
@@ -108,21 +77,19 @@ class FollowingClock:
         self._said_at = 0.0
 
     def now(self) -> datetime:
-        """The moment, aware, in UTC."""
         return datetime.fromtimestamp(time.monotonic() + self._lead, UTC)
 
     def monotonic(self) -> float:
-        """Seconds that never jump."""
         return time.monotonic()
 
     def follow(self, lead: float, said_at: float) -> None:
-        """The supervisor has said what time it is, at this moment of the monotonic clock."""
+        """Takes over the supervisor's lead, measured at this time of the monotonic clock; an older one is ignored."""
         if said_at >= self._said_at:
             self._lead, self._said_at = lead, said_at
 
 
 class StoppedClock(SystemClock):
-    """A clock that stands still until told to move; for tests."""
+    """A clock that stands still until it is moved; for tests."""
 
     def __init__(self, at: datetime) -> None:
         if at.tzinfo is None:
@@ -138,9 +105,9 @@ class StoppedClock(SystemClock):
         return self._elapsed
 
     def agree(self, theirs: datetime, took: float) -> None:
-        """It is what it is."""
+        """A stopped clock ignores the server's time."""
 
     def move(self, by: timedelta) -> None:
-        """Lets so much time pass at once."""
+        """Moves the clock forward by this duration."""
         self._now += by
         self._elapsed += by.total_seconds()

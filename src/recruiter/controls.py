@@ -29,7 +29,7 @@ class Controls:
         return list(self.rules().limits)
 
     def rules(self) -> Rules:
-        """Limits, and what is paused."""
+        """All limits, pauses and shared groups."""
         return self._store().limits.read()
 
     arules = async_face(rules)
@@ -44,7 +44,7 @@ class Controls:
         floating: bool = False,
         by: str | None = None,
     ) -> Limit:
-        """Sets how many jobs of `task:NAME`, `group:NAME` or each `key:KIND` may run at once, or how much of
+        """Sets how many jobs of `task:NAME`, `group:NAME` or each `key:KIND` may run concurrently, or how much of
         `resource:NAME` may be in use in the whole fleet; or how many may start (`count`) in a period (`per`); or
         both."""
         check_remark(by, None)
@@ -69,10 +69,8 @@ class Controls:
     aremove_limit = async_face(remove_limit)
 
     def pause_group(self, group: str, *, by: str | None = None, reason: str | None = None) -> None:
-        """Pauses a group: none of its jobs starts until it is resumed. Running jobs continue.
-
-        Workers learn it with their next heartbeat (a second), and hand back what they hold and have not started.
-        """
+        """Pauses a group: none of its jobs starts until it is resumed. Running jobs continue. Workers learn it with
+        their next heartbeat (a second), and hand back the jobs that they hold and have not started."""
         check_remark(by, reason)
         _pause(self._store(), f"group:{check_name('group', group)}", Pause(self._now(), by, reason))
 
@@ -103,10 +101,8 @@ class Controls:
     aunshare_group = async_face(unshare_group)
 
     def block_starts(self, *, by: str | None = None, reason: str | None = None) -> None:
-        """Blocks all starts: no job starts anywhere until starts are allowed again. Running jobs continue.
-
-        Workers learn it with their next heartbeat (a second), and hand back what they hold and have not started.
-        """
+        """Blocks all starts: no job starts anywhere until starts are allowed again. Running jobs continue. Workers
+        learn it with their next heartbeat (a second), and hand back the jobs that they hold and have not started."""
         check_remark(by, reason)
         _pause(self._store(), FLEET, Pause(self._now(), by, reason))
 
@@ -132,7 +128,7 @@ class Controls:
     aresume_worker = async_face(resume_worker)
 
     def resources(self) -> list[ResourceUse]:
-        """How much of each resource there is and how much is in use, on each host and in the fleet."""
+        """The capacity and the use of each resource, on each host and in the fleet."""
         return resources(self._store())
 
     aresources = async_face(resources)

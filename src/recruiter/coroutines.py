@@ -1,6 +1,6 @@
 """One implementation for plain and for async code.
 
-What must work in both is a generator. It yields what it wants done, and gets the answer, or the error thrown into it.
+Code that must work in both is a generator. It yields operations, and receives the answer of each, or its error.
 `drive` runs such a generator from plain code, `adrive` from a coroutine. `Loops` runs a coroutine from code that is not
 async: each thread has one event loop, and keeps it for the next coroutine.
 """
@@ -27,7 +27,8 @@ def _itself(error: BaseException) -> BaseException:
 def drive(
     steps: Generator[Y, Any, T], do: Callable[[Y], Any], as_thrown: Callable[[BaseException], BaseException] = _itself
 ) -> T:
-    """Runs it to its end; returns what it returns. `do` does what it yields; an error of `do` is thrown into it."""
+    """Runs the generator to its end and returns its value. `do` executes each operation; its error is thrown into the
+    generator."""
     try:
         wanted = next(steps)
         while True:
@@ -47,7 +48,7 @@ async def adrive(
     do: Callable[[Y], Awaitable[Any]],
     as_thrown: Callable[[BaseException], BaseException] = _itself,
 ) -> T:
-    """Like `drive`; what `do` returns is awaited."""
+    """Like `drive`, with a `do` that is awaited."""
     try:
         wanted = next(steps)
         while True:
@@ -69,10 +70,10 @@ class Loops:
         self._all: list[asyncio.Runner] = []
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """What the coroutine returns or raises. It sees the context of the caller, and changes nothing in it."""
+        """Returns or raises the outcome of the coroutine, which runs in a copy of the caller's context."""
         if _in_a_loop():
             return self._elsewhere(coroutine)
-        return self._run(coroutine, contextvars.copy_context())
+        return self._finish(self._task(coroutine, contextvars.copy_context()))
 
     def close(self) -> None:
         with self._lock:
@@ -80,15 +81,12 @@ class Loops:
         self._here = threading.local()
         if not runners:
             return
-        if _in_a_loop():  # where no other loop can be run, not even to be closed
+        if _in_a_loop():  # no other loop can run in this thread, not even to be closed
             thread = threading.Thread(target=_close, args=(runners,))
             thread.start()
             thread.join()
         else:
             _close(runners)
-
-    def _run(self, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> Any:
-        return self._finish(self._task(coroutine, context))
 
     def _task(self, coroutine: Coroutine[Any, Any, Any], context: contextvars.Context) -> asyncio.Task[Any]:
         return self._runner().get_loop().create_task(coroutine, context=context)
@@ -101,7 +99,7 @@ class Loops:
             except SystemExit:
                 if task.done():
                     raise
-                # Of a task that an earlier job started and left alone: it is nobody's but its own.
+                # A task that an earlier job left behind has called exit(): ignore it.
             except KeyboardInterrupt:
                 task.cancel()
                 raise
@@ -110,8 +108,8 @@ class Loops:
     def _elsewhere(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """This thread's loop is running, and waits for us: the coroutine needs another thread.
 
-        An interruption of this thread, such as Ctrl-C, interrupts the coroutine too: it must not go on when its job is
-        another worker's.
+        An interruption of this thread, such as Ctrl-C, interrupts the coroutine too: it must not continue when another
+        worker has its job.
         """
         context = contextvars.copy_context()
         loops, answer = Loops(), Future[Any]()
@@ -130,7 +128,7 @@ class Loops:
             thread.start()
             wait([answer])  # not for the thread: once that was interrupted, Python believes that the thread has ended
         except BaseException:
-            with suppress(RuntimeError):  # its loop is closed: it has ended in this moment
+            with suppress(RuntimeError):  # its loop is closed: it has just ended
                 task.get_loop().call_soon_threadsafe(task.cancel)
             if thread.ident is not None:
                 wait([answer])

@@ -23,11 +23,11 @@ _NONCE = 12
 
 
 class AesGcm:
-    """Encrypts with AES-GCM. What was changed, or moved to another job, is refused when it is opened.
+    """Encrypts with AES-GCM. A payload that was changed, or moved to another job, is refused when it is opened.
 
-    `keys` has keys of 16, 24 or 32 bytes, or base64 texts of that, by names of your own; new payloads are encrypted
-    with the `current` one. To rotate: add a key to all processes, make it `current`, and remove the old one when no
-    job has it any more. With `compress` payloads are made smaller first. Raises SettingsError.
+    `keys` has keys of 16, 24 or 32 bytes, or their base64 strings, by names that you choose; new payloads are encrypted
+    with the `current` key. To rotate: add a key to all processes, make it `current`, and remove the old key when no
+    job uses it. With `compress` payloads are made smaller first. Raises SettingsError.
     """
 
     name = "aes-gcm"
@@ -52,13 +52,13 @@ class AesGcm:
         version, compressed, length = payload[0], payload[1], payload[2]
         if version != _VERSION:
             raise ValueError(f"it has version {version}, and this process reads version {_VERSION}")
-        head, rest = payload[: 3 + length], payload[3 + length :]
+        head, sealed = payload[: 3 + length], payload[3 + length :]
         key = head[3:].decode()
         if key not in self._ciphers:
             raise ValueError(f"it was encrypted with the key {key!r}, which this process does not have")
         try:
-            plain: bytes = self._ciphers[key].decrypt(rest[:_NONCE], rest[_NONCE:], head + context)
-        except Exception as error:  # the library's own error says nothing
+            plain: bytes = self._ciphers[key].decrypt(sealed[:_NONCE], sealed[_NONCE:], head + context)
+        except Exception as error:  # the library's own error has no message
             raise ValueError(
                 "it was changed, or moved from another job, or encrypted with another key of the same name"
             ) from error

@@ -268,6 +268,8 @@ class CurrentJob:
         """Like `wait_for`, without blocking the event loop."""
         return await in_a_thread(self.wait_for, signal, timeout)
 
+    await_signal = await_for
+
     def _wait(self, checkpoints: Checkpoints, name: str, signal: str, number: int, delay: timedelta | None) -> NoReturn:
         attempt = self._attempt
         now = attempt.runner.now()

@@ -1,69 +1,10 @@
-"""Every exception Recruiter raises, in one place.
-
-RecruiterError
-├── InvalidJob                     a job that must not be stored
-│   ├── InvalidName                the name of a task, group, tag or urn is invalid
-│   ├── InvalidArguments           arguments that do not fit the task's signature
-│   ├── UnsupportedValue           a value that cannot travel through BSON
-│   ├── InvalidDuration            not a number, a timedelta or a text such as "5 minutes"
-│   ├── InvalidSchedule            a cron expression, time zone or schedule policy that cannot be used
-│   ├── InvalidFlow                a flow with a cycle, an unknown step, or no step
-│   ├── JobTooLarge                larger than a MongoDB document may be
-│   ├── JobExists                  a job with this id is already there
-│   └── InvalidSession             a session that cannot carry this job
-├── JobsRefused                    some of many jobs were not stored (an exception group)
-├── UnreadableDocument             a document in MongoDB that is not what its collection holds
-├── InvalidFilter                  a filter for jobs, or the place to go on from, that cannot be used
-├── UnknownTask                    no task of this name is registered here
-├── TaskExists                     two different functions have the same name
-├── JobNotFound                    no job with this id
-├── JobSucceeded                   a job that succeeded is recovered only with again=True
-├── JobNotWaiting                  a job that cannot be rescheduled or reprioritised now
-├── FlowNotFound                   no flow with this id
-├── SchedulerNotFound              no scheduler with this urn
-├── WorkerNotFound                 no worker with this id is on the roster
-├── LimitNotFound                  no limit on this subject
-├── JobFailed                      waited for a result; the job ended without one
-├── ResultTimeout                  waited for a result; the time is over
-├── JobTimedOut                    raised inside a job whose time is over
-├── JobOutOfMemory                 a job used more memory than it may, and was ended with its process
-├── JobBlockedOthers               a job held up the others in its process, and was ended with it
-├── RetryLater                     raised by a job that wants to be run again later
-├── CommandFailed                  a program was not allowed, could not be started, or ended badly
-├── NoCurrentJob                   current_job was asked outside of a job
-├── ApplicationError               the bootstrap file or module cannot be loaded
-├── SettingsError                  an option, variable or the settings file is invalid
-├── StoreError                     MongoDB cannot be used
-│   ├── StoreUnreachable           no server answers, or what was asked was interrupted: it passes, try again
-│   ├── DocumentLocked             another transaction has written a document, and is still open: it passes
-│   ├── DocumentRefused            the server or the driver cannot store this document
-│   ├── StoreRefused               the server answers, and says no (authentication, rights)
-│   ├── NotAReplicaSet             the server is standalone; transactions need a replica set
-│   ├── ServerTooOld               the server is older than Recruiter supports
-│   ├── ForeignCollection          a collection that Recruiter needs belongs to another program
-│   ├── SchemaMismatch             the database is prepared for a much older or newer Recruiter
-│   └── InvalidTarget              the address cannot be understood
-├── EmbeddedError                  the private MongoDB
-│   ├── NoServerBinary             no mongod anywhere on this machine
-│   └── ServerDidNotStart          mongod was started and did not come up
-├── NotAlone                       a flush on a database where other processes work
-├── ReadOnly                       the web console was asked to act, and is read-only
-├── TooManyViewers                 the web console serves as many live pages and large actions as it can
-├── JobEnded                       a job that has ended in its own transaction wants to go on
-├── PayloadSealed                  arguments or a result that this process cannot open
-├── SignalTimeout                  a job waited for a signal; the time is over
-├── JobPauses                      raised inside a job that sleeps, or waits for a signal (a BaseException)
-├── TransactionFailed              a job's own transaction that can never be committed
-├── TransactionRepeats             raised inside a job whose own transaction must run again (a BaseException)
-├── JobCancelled                   raised inside a job that somebody has cancelled (a BaseException)
-└── Superseded                     this process lost its place: its worker was retired or its term is over
-"""
+"""Every exception that Recruiter raises. docs/reference/errors.md shows them as a tree."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 
 class RecruiterError(Exception):
@@ -87,7 +28,7 @@ class UnsupportedValue(InvalidJob):
 
 
 class InvalidDuration(InvalidJob):
-    """Not a duration; write a number of seconds, a timedelta or a text such as "5 minutes"."""
+    """Not a duration; write a number of seconds, a timedelta or a string such as "5 minutes"."""
 
 
 class InvalidSchedule(InvalidJob):
@@ -104,7 +45,7 @@ class JobTooLarge(InvalidJob):
 
 
 class JobExists(InvalidJob):
-    """A job with this id is already there; it was left as it is."""
+    """A job with this id exists already; it was not changed."""
 
 
 class InvalidSession(InvalidJob):
@@ -114,17 +55,18 @@ class InvalidSession(InvalidJob):
 class JobsRefused(RecruiterError, ExceptionGroup[RecruiterError]):
     """Some of many jobs were not stored, or it is not known whether they are (StoreUnreachable); the others are.
 
-    `errors` has the error of each by its position in what was given, `handles` the handle of each that is stored, or
-    None. It is an exception group: `except* JobExists` works.
+    `errors` has the error of each refused job by its position in the call; `handles` has the handle of each stored job,
+    and None for the others. It is an exception group: `except* JobExists` works.
     """
 
     errors: dict[int, RecruiterError]
     handles: list[Any]
 
     def __new__(cls, errors: dict[int, RecruiterError], handles: list[Any]) -> Self:
-        told = "; ".join(f"number {place}: {error}" for place, error in list(errors.items())[:_TOLD])
-        more = f"; and {len(errors) - _TOLD} more" if len(errors) > _TOLD else ""
-        text = f"{len(errors)} of {len(handles)} jobs were not stored: {told}{more}"
+        first = "; ".join(f"number {place}: {error}" for place, error in list(errors.items())[:_MAX_ERRORS_NAMED])
+        left = len(errors) - _MAX_ERRORS_NAMED
+        more = f"; and {left} more" if left > 0 else ""
+        text = f"{len(errors)} of {len(handles)} jobs were not stored: {first}{more}"
         refused = super().__new__(cls, text, list(errors.values()))
         refused.errors, refused.handles = dict(errors), list(handles)
         return refused
@@ -137,12 +79,12 @@ class JobsRefused(RecruiterError, ExceptionGroup[RecruiterError]):
         return ExceptionGroup(self.message, excs)
 
 
-_TOLD = 5
+_MAX_ERRORS_NAMED = 5
 
 
 class UnreadableDocument(RecruiterError):
-    """A document in MongoDB is not what its collection holds; somebody wrote it by hand. `recruiter doctor` names each,
-    with its reason and what to do."""
+    """A document in MongoDB does not fit its collection; another program, or a person, wrote it. `recruiter doctor`
+    names each such document, with the reason and the remedy."""
 
 
 class InvalidFilter(RecruiterError):
@@ -154,7 +96,7 @@ class UnknownTask(RecruiterError):
 
 
 class TaskExists(RecruiterError):
-    """Two different functions or classes have the same task name; give one of them `name=`."""
+    """Two different functions or classes have the same task name; give one a `name=`."""
 
 
 class JobNotFound(RecruiterError):
@@ -187,18 +129,18 @@ class LimitNotFound(RecruiterError):
 
 
 class JobFailed(RecruiterError):
-    """The job ended without a result; the message says why, `recruiter job show ID` says everything."""
+    """The job ended without a result. The message has the reason; `recruiter job show ID` has the details."""
 
 
 class ResultTimeout(RecruiterError, TimeoutError):
-    """The job has not ended yet; it goes on, and you can wait again or wait longer."""
+    """The job has not ended yet; it continues, and you can wait again or wait longer."""
 
 
 class JobTimedOut(RecruiterError):
-    """The job's time is over. Raised inside it, so that it cleans up and ends; a job that does not end is ended
+    """The job's time has expired. Raised inside it, so that it cleans up and ends; a job that does not end is killed
     with its process.
 
-    No TimeoutError, which is an OSError: code that expects one of those would swallow it.
+    It is not a TimeoutError, which is an OSError: code that handles an OSError would swallow it.
     """
 
     def __str__(self) -> str:
@@ -206,24 +148,24 @@ class JobTimedOut(RecruiterError):
 
 
 class JobOutOfMemory(RecruiterError):
-    """The job used more memory than it asked for, or than the worker allows; its process was ended."""
+    """The job used more memory than it asked for, or than the worker allows; its process was killed."""
 
 
 class JobBlockedOthers(RecruiterError):
-    """A job held the event loop or the interpreter of its process until the time of another job there was over; it was
-    ended with its process. Await what takes long, or write it as a plain `def`, which runs in a thread."""
+    """A job held the event loop or the interpreter of its process until the time of another job there expired; it was
+    killed with its process. Await long operations, or write the job as a plain `def`, which runs in a thread."""
 
 
 class JobCancelled(BaseException):
-    """The job was cancelled. Raised inside it, so that it cleans up and ends; a job that does not end is ended
+    """The job was cancelled. Raised inside it, so that it cleans up and ends; a job that does not end is killed
     with its process.
 
-    Not an Exception, like asyncio's CancelledError: code that catches everything must not go on as if nothing happened.
+    Not an Exception, like asyncio's CancelledError: code that catches everything must not continue as if nothing
+    happened.
     """
 
     def __init__(self, by: str | None = None, reason: str | None = None, at: datetime | None = None) -> None:
-        told = f"cancelled by {by or 'somebody'}" + (f": {reason}" if reason else "")
-        super().__init__(told)
+        super().__init__(f"cancelled by {by or 'somebody'}" + (f": {reason}" if reason else ""))
         self.by = by
         self.reason = reason
         self.at = at
@@ -246,22 +188,22 @@ class RetryLater(RecruiterError):
 
 
 class JobEnded(RecruiterError):
-    """The job has ended in its own transaction (`current_job.transaction`): the commit is final, and what it does after
-    that changes nothing."""
+    """The job has ended in its own transaction (`current_job.transaction`). The commit is final: the job cannot change
+    anything after it."""
 
 
 class TransactionFailed(RecruiterError):
-    """The job's own transaction (`current_job.transaction`) could not be committed, and would not be if it ran again:
-    its block caught the error of an operation, took longer than MongoDB allows, or got a client that does not find its
-    MongoDB. Nothing was written, and the attempt has failed."""
+    """The job's own transaction (`current_job.transaction`) could not be committed, and running it again would not
+    help: its block caught the error of an operation, took longer than MongoDB allows, or got a client that does not
+    find its MongoDB. Nothing was written, and the attempt has failed."""
 
 
 class TransactionRepeats(BaseException):
-    """The job's own transaction met another one, or MongoDB changed its primary: nothing was written, and the job runs
-    again from its beginning, with no attempt counted. If it happens without end, the attempt fails with it.
+    """The job's own transaction conflicted with another, or MongoDB changed its primary. Nothing was written, and the
+    job runs again from its beginning, with no attempt counted. If it keeps happening, the attempt fails with it.
 
-    Not an Exception: code that catches everything must not go on as if the transaction had been committed. A job that
-    catches even this, and ends, is run again all the same.
+    Not an Exception: code that catches everything must not continue as if the transaction had been committed. A job
+    that catches even this, and ends, still runs again.
     """
 
 
@@ -277,12 +219,12 @@ class SignalTimeout(RecruiterError, TimeoutError):
 class JobPauses(BaseException):
     """The job sleeps, or waits for a signal: it leaves its slot, and runs again from its beginning when it is time.
 
-    Not an Exception: code that catches everything must not go on as if the pause were over.
+    Not an Exception: code that catches everything must not continue before the pause has ended.
     """
 
     def __init__(
         self,
-        told: str,
+        message: str,
         *,
         delay: timedelta | None = None,
         until: datetime | None = None,
@@ -290,7 +232,7 @@ class JobPauses(BaseException):
         waits_for: Any = None,
         signal: tuple[str, int] | None = None,
     ) -> None:
-        super().__init__(told)
+        super().__init__(message)
         self.delay = delay
         self.until = until
         self.checkpoints = checkpoints
@@ -299,8 +241,8 @@ class JobPauses(BaseException):
 
 
 class CommandFailed(RecruiterError):
-    """A program was not allowed to run, could not be started, or ended with a code that is not one of its
-    `ok_codes`. `code` is its exit code (-9 if signal 9 ended it), or None if it never ran."""
+    """A program was not allowed to run, could not be started, or ended with a code outside its `ok_codes`. `code` is
+    its exit code (-9 if signal 9 ended it), or None if it never ran."""
 
     def __init__(self, message: str, code: int | None = None, stdout: str = "", stderr: str = "") -> None:
         super().__init__(message)
@@ -330,8 +272,8 @@ class StoreUnreachable(StoreError):
 
 
 class DocumentLocked(StoreError):
-    """Another transaction has written a document that is to be written here, and has not ended yet. Nothing was
-    written; try again later."""
+    """Another transaction has written the same document and has not ended yet. Nothing was written; try again
+    later."""
 
 
 class DocumentRefused(StoreError):
@@ -375,11 +317,11 @@ class ServerDidNotStart(EmbeddedError):
 
 
 class NotAlone(RecruiterError):
-    """Others work on this database; stop them, or use a database of your own, as tests should."""
+    """Other processes work on this database; stop them, or use a separate database, as tests should."""
 
 
 class Superseded(RecruiterError):
-    """This process lost its place: its worker was retired, or its term as leader is over."""
+    """This process lost its place: its worker was retired, or its term as leader has ended."""
 
 
 class ReadOnly(RecruiterError):
@@ -388,3 +330,7 @@ class ReadOnly(RecruiterError):
 
 class TooManyViewers(RecruiterError):
     """The web console serves as many live pages and actions on many jobs as it can; close some, or wait."""
+
+
+if not TYPE_CHECKING:  # type checkers understand no computed list
+    __all__ = [name for name, value in globals().items() if isinstance(value, type) and value.__module__ == __name__]

@@ -1,4 +1,4 @@
-"""Events: what happens in a process. Code emits events; one listener writes the log, others are the user's.
+"""Events of a process. Code emits events; one listener writes the log, others are the user's.
 
 Process events: `process.started`, `process.answers_probes`, `process.failed`, `process.stopping`, `fleet.member_ended`,
 `leader.elected`, `leader.stept_back`, `recruiter.standing_by`,
@@ -10,10 +10,10 @@ Process events: `process.started`, `process.answers_probes`, `process.failed`, `
 `lane.never_fits`, `archive.cleaned`, `hook.failed`, `listener.failed`, `instrument.failed`,
 `scheduler.repeated`, `scheduler.broken`, `scheduler.overdue`, `progress.refused`.
 
-Job events, told where the job runs, to the listeners of the application and to the workable: `job.started`, then
-`job.ended` (`done` says whether it succeeded), and after a failure `job.failed` (it will be tried again) or
-`job.failure.last` (it will not). A job that asked to be run later is told as `job.snoozed` instead. A process whose job
-dies with it cannot tell; the supervisor does:
+Job events, emitted where the job runs, to the listeners of the application and to the workable: `job.started`, then
+`job.ended` (with `done` if it succeeded), and after a failure `job.failed` (it will be tried again) or
+`job.failure.last` (it will not). A job that asked to be run later emits `job.snoozed` instead. When a process dies with
+its job, the supervisor emits the event:
 `job.crashed`, `job.ended_by_force`, `job.noted`, `job.interrupted`, `job.reduced`, `job.misplaced`, `job.unopened`,
 `job.superseded`, `job.set_aside`, `job.taken_over`, `job.cancelled`, `job.expired`.
 """
@@ -33,7 +33,7 @@ _FAILED = "listener.failed"
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened, told to listeners."""
+    """A fact, for listeners."""
 
     name: str
     """Such as `job.ended`."""
@@ -41,7 +41,7 @@ class Event:
 
 
 class Events:
-    """A list of listeners. One that raises harms nobody: the others are called, and the failure is an event itself."""
+    """A list of listeners. If a listener raises, the others are still called, and the failure becomes an event."""
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
@@ -52,12 +52,12 @@ class Events:
         return listener
 
     def on_listener_failure(self, listener: Listener) -> None:
-        """Calls this listener when another one has failed, and for nothing else; `heard` does not count it."""
+        """Calls this listener only when another listener has failed; `heard` does not count it."""
         self._on_failure.append(listener)
 
     @property
     def heard(self) -> bool:
-        """Whether anybody listens; to be asked where an event would cost something to make."""
+        """Whether there is a listener; check it before building an expensive event."""
         return bool(self._listeners)
 
     def emit(self, name: str, **fields: Any) -> None:
@@ -80,7 +80,7 @@ Subject = TypeVar("Subject", bound=Hashable)
 class _Fact:
     text: str
     since: float
-    told: bool = False
+    reported: bool = False
 
 
 class LastingFacts(Generic[Subject]):
@@ -98,16 +98,18 @@ class LastingFacts(Generic[Subject]):
             fact = known.get(subject)
             self._facts[subject] = fact if fact is not None and fact.text == text else _Fact(text, now)
         lasting = {
-            subject: fact for subject, fact in self._facts.items() if not fact.told and now - fact.since >= self._grace
+            subject: fact
+            for subject, fact in self._facts.items()
+            if not fact.reported and now - fact.since >= self._grace
         }
         for fact in lasting.values():
-            fact.told = True
+            fact.reported = True
         return {subject: fact.text for subject, fact in lasting.items()}
 
 
 class RareReports:
-    """Events that may happen a thousand times a second. The first is reported at once. After that there is one report
-    in `interval` seconds at most, with the number of events since the last report."""
+    """Events that may happen a thousand times per second. The first is reported immediately, then at most one per
+    `interval` seconds, with the number of events since the last report."""
 
     def __init__(self, interval: float) -> None:
         self._interval = interval

@@ -1,7 +1,7 @@
 """Objects and modules that are made or imported on first use; and what to install if one is missing.
 
-`cached_property` has no lock. The one of functools has, before Python 3.12, one lock for all instances of a class. A
-process that forks while some thread holds it leaves its child with a lock that nobody will ever release.
+`cached_property` has no lock. Before Python 3.12 functools.cached_property has one lock for all instances of a class.
+If a process forks while a thread holds it, the lock stays locked in the child forever.
 """
 
 from __future__ import annotations
@@ -78,19 +78,3 @@ def imports_on_first_use(package: str, places: Mapping[str, str]) -> Callable[[s
         return found
 
     return __getattr__
-
-
-class ImportedOnUse:
-    """A module that is imported when one of its names is used. Type checkers see the module itself:
-
-    if TYPE_CHECKING:
-        import psutil
-    else:
-        psutil = ImportedOnUse("psutil")
-    """
-
-    def __init__(self, name: str) -> None:
-        self._imported = name
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(self._imported), name)

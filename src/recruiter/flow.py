@@ -439,6 +439,7 @@ class FlowHandle(_Adding):
         return recovered
 
     aretry = async_face(retry)
+    recover, arecover = retry, aretry
 
     aadd = async_face(_Adding.add)
     aadd_many = async_face(_Adding.add_many)

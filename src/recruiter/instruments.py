@@ -1,13 +1,13 @@
-"""Instruments: tools that follow a job from the process that makes it to the one that runs it, such as tracing.
+"""Instruments: tools that follow a job from its producer to the process that runs it, such as tracing.
 
     producing    around the call that stores jobs     enqueue, create, enqueue_many, recover, the start of a flow
-    stamp        for each job that is made            writes into its document what the other process must know
-    attempt      around each attempt, where it runs   and is told how the attempt ended
+    stamp        for each new job                     writes its context for the other process into the document
+    attempt      around each attempt, where it runs   and receives the outcome of the attempt
     process_died for a job that ended because its process did: a crash, a hard timeout, a worker that fell silent
     flush        soon after jobs, and when a process that runs jobs ends
 
-`recruiter.instrument(OpenTelemetry())` adds one. Without any, nothing is called and nothing is stored. One that raises
-harms no job: the event `instrument.failed` tells of it.
+`recruiter.instrument(OpenTelemetry())` adds one. Without any, nothing is called and nothing is stored. An instrument
+that raises affects no job: the event `instrument.failed` reports it.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ class ProcessDeath:
     """A job that has ended for good because its process died: nothing in that process could report it."""
 
     job: ArchivedJob
-    """`job.why` and `job.last_execution` say how it ended."""
+    """`job.why` and `job.last_execution` have the details."""
     recruiter: Any
     """The Recruiter that the task is of."""
 
 
 class Follower:
-    """What an instrument knows of one attempt while it runs."""
+    """The state of an instrument during one attempt."""
 
     trace_id: str | None = None
     """The trace that the attempt belongs to, as 32 hexadecimal digits; log lines have it."""
@@ -97,7 +97,7 @@ class Instrument:
         return _NOTHING
 
     def stamp(self, job: Job, carrier: dict[str, str]) -> None:
-        """Puts into `carrier` what the process that runs this job must know; it is stored with the job, as its
+        """Writes the context for the process that runs this job into `carrier`, which is stored with the job as its
         `trace_context`. Called inside `producing`."""
 
     def attempt(self, start: AttemptStart) -> AbstractContextManager[Follower]:
@@ -150,7 +150,7 @@ Guard = Callable[[object, Callable[[], Any]], None]
 
 
 class Instruments:
-    """Those of one Recruiter."""
+    """The instruments of one Recruiter."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
@@ -183,12 +183,12 @@ class Instruments:
             error = raised
             raise
         finally:
-            told = (None, None, None) if error is None else (type(error), error, error.__traceback__)
+            outcome = (None, None, None) if error is None else (type(error), error, error.__traceback__)
             for block in reversed(blocks):
-                self._guard(block, lambda block=block: block.__exit__(*told))  # type: ignore[misc]
+                self._guard(block, lambda block=block: block.__exit__(*outcome))  # type: ignore[misc]
 
     def stamped(self, job: Job) -> Job:
-        """The job with what its instruments want it to carry."""
+        """The job with the context of its instruments."""
         if not self._all:
             return job
         carrier: dict[str, str] = {}
@@ -215,27 +215,26 @@ class Instruments:
         try:
             call()
         except Exception as error:
-            told = said_by(error, repr)
-            self._events.emit("instrument.failed", instrument=type(what).__name__, error=told)
+            self._events.emit("instrument.failed", instrument=type(what).__name__, error=said_by(error, repr))
 
 
 # -- the trace in which a job was made, as W3C Trace Context -------------------------------------------------------
 
 
-MOST_ENTRIES, LONGEST_ENTRY = 20, 8_192
-"""What is beyond that is neither stored nor read."""
+MAX_ENTRIES, MAX_ENTRY_CHARACTERS = 20, 8_192
+"""Anything beyond these limits is neither stored nor read."""
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def trace_context(value: Any) -> dict[str, str] | None:
-    """What can be stored and believed of a trace context: texts by name, few and not long."""
+    """The valid part of a trace context: strings by name, bounded in number and length."""
     if not isinstance(value, Mapping):
         return None
     sound = {
         name: text
-        for name, text in list(value.items())[:MOST_ENTRIES]
-        if isinstance(name, str) and isinstance(text, str) and len(text) <= LONGEST_ENTRY and "\0" not in name
+        for name, text in list(value.items())[:MAX_ENTRIES]
+        if isinstance(name, str) and isinstance(text, str) and len(text) <= MAX_ENTRY_CHARACTERS and "\0" not in name
     }
     return sound or None
 

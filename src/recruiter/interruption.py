@@ -1,4 +1,4 @@
-"""Interrupts user code while it runs, because its time is over or the job was cancelled.
+"""Interrupts user code while it runs, because its time has expired or the job was cancelled.
 
     in an event loop                 its task is cancelled
     in the main thread of a child    a signal, which also interrupts sleeping and waiting, and whose handler raises
@@ -9,7 +9,7 @@ None of them can end code that never comes back from C; for that, the supervisor
 
 Code of Recruiter that a job calls is `shielded` where it speaks to MongoDB: the interruption is raised when the call
 has returned. All threads of the process share the driver's locks and connections, and an exception between two of its
-instructions could leave a lock locked for ever.
+instructions could leave a lock locked forever.
 """
 
 from __future__ import annotations
@@ -35,39 +35,39 @@ R = TypeVar("R")
 SIGNAL: signal.Signals = getattr(signal, "SIGALRM", signal.SIGTERM)  # Windows has none, and no child processes
 _ONLY_OURS = frozenset([SIGNAL])
 _quick: Any = getattr(signal, "_signal", signal)
-"""The same functions, without making an enum of every answer: before Python 3.12 that takes longer than the rest."""
+"""The same functions without an enum for every answer, which is slow before Python 3.12."""
 _interrupted_by_signal: Interruptible | None = None
 _enclosing: ContextVar[Interruptible | None] = ContextVar("recruiter_interruptible", default=None)
-"""Of the job whose user code runs here."""
+"""The job whose user code runs here."""
 
 
 class Interruptible:
     """One attempt, while its user code can be interrupted. `with interruptible:` around a call,
     `awaiting` around a coroutine.
 
-    The first interruption counts, and it also counts if it comes before the code begins. One that comes when the code
-    has just ended is not raised in whatever comes next.
+    The first interruption counts, even if it comes before the code begins. An interruption that comes when the code has
+    just ended is not raised in the code that follows.
     """
 
     def __init__(self, by_signal: bool = False, on_interrupted: Callable[[], None] = lambda: None) -> None:
         self.error: JobTimedOut | JobCancelled | None = None
-        """What it was interrupted with."""
+        """The interruption."""
         self._by_signal = by_signal
         self._on_interrupted = on_interrupted
-        """Called when the interruption is on its way into the code: from then on it is up to the code to end."""
+        """Called when the interruption has been sent: from then on the code is responsible for ending."""
         self._lock = threading.Lock()
         self._thread: int | None = None
         self._task: asyncio.Task[Any] | None = None
         self._before: Token[Interruptible | None] | None = None
         self._outer: Interruptible | None = None
-        """Of the job that this one is run inside of, if there is one."""
+        """The job inside which this job runs, if there is one."""
         self._shielded = False
         self._postponed = False
         """Whether it was interrupted while it was shielded."""
 
     @property
     def inside(self) -> bool:
-        """Whether its code runs at this moment."""
+        """Whether its code is running."""
         return self._thread is not None or self._task is not None
 
     def interrupt(self, error: JobTimedOut | JobCancelled) -> None:
@@ -86,7 +86,7 @@ class Interruptible:
                 _throw(self._thread, ctypes.py_object(_as_class(self.error)))
 
     def _cancel(self) -> None:
-        """In the event loop, where nothing else happens between this look and the cancellation."""
+        """In the event loop, where nothing else runs between this check and the cancellation."""
         with self._lock:
             if self._task is not None:
                 self._on_interrupted()
@@ -107,12 +107,12 @@ class Interruptible:
         self.leave()
 
     def leave(self) -> None:
-        """From here on nothing is raised any more; also if an interruption was raised in `__exit__` itself."""
+        """From here on nothing is raised, even if an interruption was raised in `__exit__` itself."""
         while not self._left():
-            pass  # it has come just now, in here: too late
+            pass  # an interruption arrived in here: too late
 
     def _left(self) -> bool:
-        """Whether nothing can be raised any more. It may be raised in here, at any place, and is then over."""
+        """Whether no interruption can arrive. One may still be raised in here, at any instruction."""
         global _interrupted_by_signal
         try:
             if self._by_signal:
@@ -123,19 +123,19 @@ class Interruptible:
                 before, self._before = self._before, None
                 _enclosing.reset(before)
             if thread is not None and self.error is not None and not self._by_signal:
-                _throw(thread, None)  # takes back what is on its way
+                _throw(thread, None)  # takes back an interruption that has not arrived
         except (JobTimedOut, JobCancelled):
             return False
         return True
 
     @property
     def reaches_this_thread(self) -> bool:
-        """Whether an interruption, of it or of a job around it, may be raised in the code that asks."""
+        """Whether its own interruption, or that of a job around it, may be raised in the calling code."""
         outer = self._outer
         return self._thread == threading.get_ident() or (outer is not None and outer.reaches_this_thread)
 
     def shield(self, call: Callable[[], R]) -> R:
-        """What the call returns. An interruption that comes meanwhile is raised when it has returned."""
+        """Returns the value of the call. An interruption that comes meanwhile is raised afterwards."""
         if self._outer is not None:
             return self._outer.shield(lambda: self._shield(call))
         return self._shield(call)
@@ -146,7 +146,7 @@ class Interruptible:
         try:
             with self._lock:
                 self._shielded = True
-            # One that was thrown before arrives here at the latest: Python looks for it at the start of each function.
+            # An earlier interruption arrives here at the latest: Python checks at the start of each function.
             return call()
         finally:
             with self._lock:
@@ -177,7 +177,7 @@ class Interruptible:
         except asyncio.CancelledError:
             error: BaseException | None = getattr(self, "error")  # noqa: B009 – it may have changed since
             if error is None:
-                raise  # somebody else's
+                raise  # not our cancellation
             task.uncancel()
             raise error from None
         finally:
@@ -206,15 +206,15 @@ def may_be_interrupted() -> bool:
 
 
 def pass_on() -> None:
-    """At the end of a job that was run inside another one: raises what the other one was interrupted with, which the
-    inner one may have caught as a failure of its own."""
+    """At the end of a job that ran inside another job: raises the interruption of the outer job, which the inner job
+    may have caught as its own failure."""
     outer = _enclosing.get()
     if outer is not None and outer.inside and outer.error is not None:
         raise outer.error
 
 
 def _throw(thread: int, error: ctypes.py_object[type[BaseException]] | None) -> None:
-    """Into this thread, with its next line of Python; None takes back what has not arrived."""
+    """Raises the error in this thread, with its next line of Python; None takes back an error that has not arrived."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), error)
 
 
@@ -231,9 +231,9 @@ def _as_class(error: BaseException) -> type[BaseException]:
 
 
 def obey_signals() -> None:
-    """For a process that is ours, in its main thread: from now on an Interruptible may be `by_signal`.
+    """For a process of Recruiter, in its main thread: from now on an Interruptible may be `by_signal`.
 
-    To be called before each job: an earlier one may have put its own handler, blocked the signal or set an alarm.
+    Call it before each job: an earlier job may have set its own handler, blocked the signal or set an alarm.
     """
     if _quick.getsignal(SIGNAL) is not _raise_interruption:
         signal.signal(SIGNAL, _raise_interruption)
@@ -260,8 +260,8 @@ class ServiceThread:
 
     A caller may be a job, and a job may be interrupted at any instruction. If that happens while it starts a thread,
     Python may throw the exception into the new thread instead, which then dies before it has begun, and
-    `threading.Thread.start` waits for it for ever. So a caller starts the thread without waiting, and a caller that
-    has waited for a while looks whether it lives.
+    `threading.Thread.start` waits for it forever. So a caller starts the thread without waiting, and checks later
+    whether it is alive.
     """
 
     def __init__(self, work: Callable[[], None], pending: Callable[[], bool]) -> None:
@@ -275,13 +275,13 @@ class ServiceThread:
         return self._alive.locked()
 
     def ensure(self) -> None:
-        """To be called when there is something to do, and again when that has not been done for a while."""
+        """Call it when there is something to do, and again if that has not been done for a while."""
         if not self._alive.locked():
             _thread.start_new_thread(self._run, ())
 
     def _run(self) -> None:
-        # Callers leave their work first and look whether the thread lives afterwards; the thread stops living first and
-        # looks for work afterwards. So one of the two sees the other.
+        # Callers first leave their work and then check the thread; the thread first stops and then checks for work. So
+        # either sees the other.
         while self._alive.acquire(blocking=False):
             try:
                 self._work()

@@ -72,7 +72,7 @@ _ALL = (
         "cancel",
         "cancelling",
         "being cancelled",
-        "Waiting jobs never run; running jobs are asked to stop, and are ended if they do not.",
+        "Waiting jobs never run; running jobs are asked to stop, and are killed if they do not.",
         JobFilter.to_cancel,
     ),
     JobAction(
@@ -115,7 +115,7 @@ _ALL = (
         "remove",
         "removing",
         "removed",
-        "They are gone for good, with their results, attempts and logs.",
+        "They are removed for good, with their results, attempts and logs.",
         JobFilter.to_remove,
         has_author=False,
         danger=True,

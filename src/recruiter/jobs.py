@@ -91,8 +91,8 @@ class Jobs:
     def count(
         self, filter: JobFilter | None = None, *, most: int | None = COUNTED, **conditions: Unpack[Conditions]
     ) -> Count:
-        """Counts the jobs, up to `most`. Where no index answers, it reads at most that many documents; `exact` is false
-        if there may be more. `most=None` counts all of them."""
+        """Counts the jobs, up to `most`. Without a suitable index it reads at most that many documents; `exact` is
+        false if there may be more. `most=None` counts all of them."""
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most < 2**31):
             raise InvalidFilter(f"most is {shown(most)}; it must be a whole number of 1 or more, or None")
         store = self._store()

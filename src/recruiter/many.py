@@ -61,6 +61,17 @@ class ManyOptions(TypedDict, total=False):
     server_timeout: DurationLike | None
 
 
+_METHODS: Mapping[str, Callable[[JobBuilder[Any], Any], JobBuilder[Any]]] = {
+    "group": JobBuilder.in_group,
+    "tags": JobBuilder.tagged_as,
+    "priority": JobBuilder.with_priority,
+    "schedule_at": JobBuilder.schedule_at,
+    "schedule_in": JobBuilder.schedule_in,
+    "unique": JobBuilder.unique_if,
+}
+"""The method of the builder for each option that changes the job."""
+
+
 def check_options(options: ManyOptions) -> None:
     """Raises InvalidJob for an unknown option."""
     unknown = sorted(set(options) - set(ManyOptions.__annotations__))
@@ -194,19 +205,9 @@ class Many(Generic[R]):
             self._answers[place] = refused[number] if number in refused else handle(id, returns)
 
     def _with_options(self, job: JobBuilder[R]) -> JobBuilder[R]:
-        options = self._options
-        if "group" in options:
-            job = job.in_group(options["group"])
-        if "tags" in options:
-            job = job.tagged_as(options["tags"])
-        if "priority" in options:
-            job = job.with_priority(options["priority"])
-        if "schedule_at" in options:
-            job = job.schedule_at(options["schedule_at"])
-        if "schedule_in" in options:
-            job = job.schedule_in(options["schedule_in"])
-        if "unique" in options:
-            job = job.unique_if(options["unique"])
+        for name, value in self._options.items():
+            if name in _METHODS:
+                job = _METHODS[name](job, value)
         return job
 
     def _each(self, errors: Errors, make: Callable[[int, Call], T]) -> list[tuple[int, T]]:
@@ -228,9 +229,10 @@ class Many(Generic[R]):
                 self._answers[place] = self._sender.handle(answer[0], self._returns, created=answer[1])
 
     def _answered(self, errors: Errors) -> list[Any]:
-        refused = {place: each for place, each in enumerate(self._answers) if isinstance(each, RecruiterError)}
+        refused = {place: error for place, error in enumerate(self._answers) if isinstance(error, RecruiterError)}
         if refused and errors == "raise":
-            raise JobsRefused(refused, [None if place in refused else each for place, each in enumerate(self._answers)])
+            handles = [None if place in refused else handle for place, handle in enumerate(self._answers)]
+            raise JobsRefused(refused, handles)
         return self._answers
 
 
@@ -242,7 +244,7 @@ def _one_ahead(make: Callable[[int], T], numbers: Sequence[int]) -> Iterator[T]:
     with ThreadPoolExecutor(1, "encoding") as thread:
         try:
             coming = thread.submit(make, numbers[0])
-        except RuntimeError:  # the interpreter is ending, and starts no threads any more
+        except RuntimeError:  # the interpreter is ending and can start no thread
             yield from map(make, numbers)
             return
         for number in numbers[1:]:
@@ -252,8 +254,7 @@ def _one_ahead(make: Callable[[int], T], numbers: Sequence[int]) -> Iterator[T]:
 
 
 def _writing(write: Write[T], batch: list[tuple[int, T]]) -> Callable[[InSession], Steps[list[Produced]]]:
-    jobs = [job for _, job in batch]
-    return lambda here: write(here, jobs)
+    return lambda here: write(here, [job for _, job in batch])
 
 
 def _size_of(item: object) -> int:

@@ -1,12 +1,12 @@
 """Metrics for Prometheus. Needs the extra `metrics`.
 
-`REGISTRY.register(RecruiterCollector(recruiter))` adds them to those that an application exposes already; `recruiter
-metrics` and the web console's `/metrics` expose them by themselves. The collector reads MongoDB when it is scraped, and
-keeps the answer for a few seconds.
+`REGISTRY.register(RecruiterCollector(recruiter))` adds them to the metrics of an application; `recruiter metrics` and
+the web console's `/metrics` expose them alone. The collector reads MongoDB when it is scraped, and keeps the answer for
+a few seconds.
 
-Every number is of the whole fleet, so it does not matter which process is asked; scrape one. Labels are group, task,
-state, outcome and limit: never a job, a worker or a host, of which there is no end. Of groups and tasks the first
-hundred kinds that were ever seen have labels of their own, and all others share one.
+Every number covers the whole fleet, so scrape only one process. Labels are group, task, state, outcome and limit: never
+a job, a worker or a host, whose number is unbounded. The first hundred pairs of group and task have their own labels,
+and all others share one.
 """
 
 from __future__ import annotations
@@ -45,14 +45,13 @@ from recruiter.views.metrics import Metrics, metrics, states_of
 
 __all__ = ["RecruiterCollector"]
 
-KINDS = 100
-"""So many pairs of group and task, groups and limits have labels of their own."""
+MAX_KINDS = 100
+"""Maximum number of labels for pairs of group and task, and for limits."""
 OTHER = "_other"
-KEPT = 5.0
-"""Seconds that an answer is kept."""
+KEPT_SECONDS = 5.0
 
 _BUCKETS = range(16, 104, 4)
-"""Of the buckets that are counted, those that are told: each twice as long as the last, from 1.6 ms to 56 minutes."""
+"""The buckets to expose: each is twice as long as the last, from 1.6 ms to 56 minutes."""
 _KIND = ("group", "task")
 _WORKERS = ("works", "joining", "drained", "leaving", "silent")
 _SCHEDULES = ("on_time", "late", "overdue", "paused", "broken")
@@ -62,20 +61,20 @@ _ENDED = (State.SUCCEEDED, State.FAILED, State.CANCELLED, State.LOST)
 class RecruiterCollector(Collector):
     """All metrics of the fleet on this Recruiter's database. `kinds` bounds how many groups and tasks get labels."""
 
-    def __init__(self, recruiter: Recruiter, *, kinds: int = KINDS, kept: float = KEPT) -> None:
+    def __init__(self, recruiter: Recruiter, *, kinds: int = MAX_KINDS, kept: float = KEPT_SECONDS) -> None:
         self._recruiter = recruiter
         self._most = kinds
         self._kept: Cache[tuple[Metrics | None, float]] = Cache(kept)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: to be registered is no reason to ask MongoDB."""
+        """Nothing, so that registration does not read MongoDB."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
         read, took = self._kept.get("all", self._read)
         yield InfoMetricFamily("recruiter_build", "The version of Recruiter.", {"version": package.__version__})
         yield _gauge("recruiter_up", "Whether MongoDB could be read.", float(read is not None))
-        yield _gauge("recruiter_read_duration_seconds", "How long it took to read these metrics from MongoDB.", took)
+        yield _gauge("recruiter_read_duration_seconds", "Duration of reading these metrics from MongoDB.", took)
         if read is not None:
             labels = _Labels(read, self._most)
             yield from _of_jobs(read, labels)
@@ -92,7 +91,7 @@ class RecruiterCollector(Collector):
 
 
 class _Labels:
-    """What is labelled by group and task, with no more kinds than there may be."""
+    """The numbers by group and task, for a bounded number of labels."""
 
     def __init__(self, read: Metrics, most: int) -> None:
         kinds = [*read.totals, *(kind for kind in sorted(read.queues) if kind not in read.totals)]
@@ -119,23 +118,23 @@ def _of_jobs(read: Metrics, labels: _Labels) -> Iterator[Metric]:
         for state, count in states_of(queue):
             jobs.add_metric((*kind, state), count)
     yield jobs
-    told = "How long the oldest due job of the group has been due; 0 if no due job waits."
-    yield _by("recruiter_oldest_due_job_age_seconds", told, "group", labels.oldest)
-    told = "1 if the group is paused, or all starts are blocked."
-    yield _by("recruiter_group_paused", told, "group", {name: float(is_) for name, is_ in labels.paused.items()})
+    help = "How long the oldest due job of the group has been due; 0 if no due job waits."
+    yield _by("recruiter_oldest_due_job_age_seconds", help, "group", labels.oldest)
+    help = "1 if the group is paused, or all starts are blocked."
+    yield _by("recruiter_group_paused", help, "group", {name: float(is_) for name, is_ in labels.paused.items()})
     yield _gauge("recruiter_archived_jobs", "Approximate number of jobs in the archive.", read.archived)
 
 
 def _of_ended(totals: Mapping[Kind, Counts]) -> Iterator[Metric]:
-    told = "Attempts that were started, counted when they end; running attempts are in recruiter_jobs."
-    starts = CounterMetricFamily("recruiter_job_starts", told, labels=_KIND)
+    help = "Attempts that were started, counted when they end; running attempts are in recruiter_jobs."
+    starts = CounterMetricFamily("recruiter_job_starts", help, labels=_KIND)
     ended = CounterMetricFamily("recruiter_jobs_ended", "Jobs that have ended.", labels=(*_KIND, "outcome"))
     retries = CounterMetricFamily("recruiter_job_retries", "Failed attempts that are tried again.", labels=_KIND)
     snoozes = CounterMetricFamily("recruiter_job_snoozes", "Jobs that asked to be run later.", labels=_KIND)
-    told = "Duration of the last attempt of each ended job."
-    durations = HistogramMetricFamily("recruiter_job_duration_seconds", told, labels=_KIND)
-    told = "Time from when an ended job was due to the start of its last attempt."
-    waits = HistogramMetricFamily("recruiter_job_wait_seconds", told, labels=_KIND)
+    help = "Duration of the last attempt of each ended job."
+    durations = HistogramMetricFamily("recruiter_job_duration_seconds", help, labels=_KIND)
+    help = "Time from when an ended job was due to the start of its last attempt."
+    waits = HistogramMetricFamily("recruiter_job_wait_seconds", help, labels=_KIND)
     for kind, counts in totals.items():
         starts.add_metric(kind, counts.attempts)
         retries.add_metric(kind, counts.again.get(Again.RETRIED, 0))
@@ -150,15 +149,15 @@ def _of_ended(totals: Mapping[Kind, Counts]) -> Iterator[Metric]:
 def _of_fleet(read: Metrics) -> Iterator[Metric]:
     fleet, leading, schedules = read.fleet, read.leading, read.schedules
     yield _by("recruiter_workers", "Workers, by state.", "state", _all(_WORKERS, fleet.workers))
-    yield _gauge("recruiter_slots", "Jobs that all workers together can run at once.", fleet.slots)
+    yield _gauge("recruiter_slots", "Jobs that all workers together can run concurrently.", fleet.slots)
     yield _gauge("recruiter_slots_used", "Slots that have a job.", fleet.used)
     yield _gauge("recruiter_leader_present", "Whether a recruiter leads.", float(leading.present))
     yield _gauge("recruiter_leader_term", "The term of the leader; it grows with every takeover.", leading.term)
     assigned = CounterMetricFamily("recruiter_assigned_jobs", "Jobs that leaders have assigned to workers.")
     assigned.add_metric((), leading.assigned)
     yield assigned
-    told = "Duration of a round in which the leader assigns due jobs to workers."
-    rounds = HistogramMetricFamily("recruiter_assignment_round_seconds", told)
+    help = "Duration of a round in which the leader assigns due jobs to workers."
+    rounds = HistogramMetricFamily("recruiter_assignment_round_seconds", help)
     rounds.add_metric((), _buckets(leading.rounds), leading.rounds.total)
     yield rounds
     yield _by("recruiter_schedules", "Repeatable jobs, by state.", "state", _all(_SCHEDULES, schedules.states))
@@ -171,47 +170,43 @@ def _of_limits(read: Metrics, most: int) -> Iterator[Metric]:
     uses = read.limits[:most]
     bound = {use.limit.subject: use.limit.at_once for use in uses if use.limit.at_once is not None}
     used = {use.limit.subject: use.used for use in uses if use.limit.at_once is not None}
-    told = "How much of a limit is in use: jobs, or an amount of a resource; of a limit on keys, by the fullest key."
-    yield _by("recruiter_limit_used", told, "limit", used)
-    yield _by("recruiter_limit_allowed", "How much of a limit may be in use at once.", "limit", bound)
+    help = "The used amount of a limit: jobs, or an amount of a resource; for a limit on keys, of the fullest key."
+    yield _by("recruiter_limit_used", help, "limit", used)
+    yield _by("recruiter_limit_allowed", "The amount of a limit that may be in use.", "limit", bound)
     rates = {use.limit.subject: use.limit.rate.count for use in uses if use.limit.rate is not None}
-    told = "How many jobs have started within the time of a rate limit."
-    yield _by(
-        "recruiter_limit_starts", told, "limit", {use.limit.subject: use.started for use in uses if use.limit.rate}
-    )
-    yield _by(
-        "recruiter_limit_starts_allowed", "How many jobs may start within the time of a rate limit.", "limit", rates
-    )
+    started = {use.limit.subject: use.started for use in uses if use.limit.rate}
+    yield _by("recruiter_limit_starts", "Jobs that have started in the period of a rate limit.", "limit", started)
+    yield _by("recruiter_limit_starts_allowed", "Jobs that may start in the period of a rate limit.", "limit", rates)
 
 
-def _gauge(name: str, told: str, value: float) -> Metric:
-    return GaugeMetricFamily(name, told, value)
+def _gauge(name: str, help: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, help, value)
 
 
-def _by(name: str, told: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = GaugeMetricFamily(name, told, labels=(label,))
+def _by(name: str, help: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, help, labels=(label,))
     for key, value in values.items():
         family.add_metric((key,), value)
     return family
 
 
 def _all(names: Sequence[str], counts: Mapping[str, int]) -> dict[str, float]:
-    """Also those of which there is none: a metric that comes and goes cannot be alerted on."""
+    """Includes zeros: a metric that comes and goes cannot be alerted on."""
     return {name: float(counts.get(name, 0)) for name in names}
 
 
 def _buckets(spread: Spread) -> list[tuple[str, float]]:
-    """How many took up to so long. The bounds are some of those that are counted by, so nothing is estimated."""
-    told: list[tuple[str, float]] = []
+    """Cumulative counts by duration. The bounds are bounds of the stored buckets, so nothing is estimated."""
+    counts: list[tuple[str, float]] = []
     for last in _BUCKETS:
         upto = sum(count for bucket, count in spread.buckets.items() if bucket <= last)
-        told.append((repr(round(longest_of(last), 7)), upto))
-    return [*told, ("+Inf", spread.count)]
+        counts.append((repr(round(longest_of(last), 7)), upto))
+    return [*counts, ("+Inf", spread.count)]
 
 
 TOKEN_VARIABLE = "RECRUITER_METRICS_TOKEN"
 """The token that a scraper sends: `Authorization: Bearer …`."""
-_WORTH_ZIPPING = 500
+_MIN_GZIP_BYTES = 500
 
 
 class Exposition:
@@ -222,22 +217,22 @@ class Exposition:
         self._registry.register(RecruiterCollector(recruiter))
 
     def written(self, accept: str = "", accept_encoding: str = "") -> tuple[bytes, dict[str, str]]:
-        """The text in the form that is asked for, and its headers."""
+        """The metrics in the requested format, and the headers of the response."""
         encode, content_type = choose_encoder(accept)
         text: bytes = encode(self._registry)
         headers = {"content-type": content_type, "vary": "accept, accept-encoding"}
-        if len(text) > _WORTH_ZIPPING and "gzip" in accept_encoding:
+        if len(text) > _MIN_GZIP_BYTES and "gzip" in accept_encoding:
             return gzip.compress(text, 5), {**headers, "content-encoding": "gzip"}
         return text, headers
 
 
 def may_scrape(authorization: str) -> bool | None:
-    """Whether this header says the token; None where no token is asked for."""
+    """Whether this header has the token; None if no token is configured."""
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     if not token:
         return None
-    scheme, _, said = authorization.partition(" ")
-    return scheme.lower() == "bearer" and secrets.compare_digest(said.strip().encode(), token.encode())
+    scheme, _, sent = authorization.partition(" ")
+    return scheme.lower() == "bearer" and secrets.compare_digest(sent.strip().encode(), token.encode())
 
 
 def server(exposition: Exposition, host: str, port: int) -> ThreadingHTTPServer:
@@ -245,8 +240,8 @@ def server(exposition: Exposition, host: str, port: int) -> ThreadingHTTPServer:
     try:
         return _server_class(host)((host, port), _handler(exposition))
     except OSError as error:
-        told = f"cannot listen on {host}:{port}: {error.strerror or error}; choose another --port"
-        raise SettingsError(told) from None
+        reason = error.strerror or error
+        raise SettingsError(f"cannot listen on {host}:{port}: {reason}; choose another --port") from None
 
 
 def _server_class(host: str) -> type[ThreadingHTTPServer]:
@@ -283,6 +278,6 @@ def _handler(exposition: Exposition) -> Callable[..., BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Nobody wants to read of every scrape."""
+            """Scrapes are not logged."""
 
     return Handler

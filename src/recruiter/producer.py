@@ -23,7 +23,7 @@ from recruiter.events import Event
 from recruiter.first_use import cached_property
 from recruiter.instruments import SendStart
 from recruiter.interruption import shielded
-from recruiter.log import write_unheard
+from recruiter.log import log_events
 from recruiter.log.context import mark_records
 from recruiter.registry import RegistryOwner
 from recruiter.results import JobHandle, Results
@@ -313,7 +313,7 @@ class Producer(RegistryOwner):
         event = Event("store.silent", {"target": str(self.target), "waiting": waiting})
         self.events.emit(event.name, **event.fields)
         if not self.events.heard:  # no process log is configured
-            write_unheard(event, "producer", _settings().load().log_format)
+            log_events("producer")(event)
 
     @cached_property
     def _enqueuer(self) -> Enqueuer:
@@ -338,7 +338,7 @@ class Producer(RegistryOwner):
         self._results.close()
 
     def _begin_anew(self) -> None:
-        """In a forked child: its parent's connection and threads are not its own. The next use opens another."""
+        """In a forked child, which must not use the connection of its parent. The next use opens another."""
         for name in _ON_THIS_CONNECTION:
             _inherited.append(self.__dict__.pop(name, None))
         self._opening = threading.Lock()

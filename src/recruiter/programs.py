@@ -31,12 +31,12 @@ LONGEST_OUTPUT = 64 * 1024
 """Bytes of each stream that are kept: the last ones."""
 LONGEST_LINE = 64 * 1024
 """Characters after which a line that does not end is handed on in pieces."""
-_LOOK = 0.05
+_CHECK_SECONDS = 0.05
 """Seconds between two checks of the program. In a child with several concurrent jobs a timeout arrives with the next
 line of Python, so no wait may be long."""
-_TIME_TO_LEAVE = 0.2
+_TERMINATE_SECONDS = 0.2
 """Seconds between SIGTERM and SIGKILL. A job at its timeout has half a second before its process is killed."""
-_TIME_TO_STOP = 0.05
+_STOP_SECONDS = 0.05
 """Seconds for a process to obey SIGSTOP. A process that waits for a disk does not obey, and starts no other."""
 _PIPE = 64 * 1024
 """Bytes that a pipe holds."""
@@ -88,8 +88,8 @@ class Program:
     ) -> CommandResult:
         """Runs it to its end. `on_line` is called with every line it prints, when it prints it.
 
-        Raises CommandFailed if it cannot be started, or ends with a code that is not one of `ok_codes`. Whatever else
-        is raised, as JobTimedOut is or what `on_line` raises, the program has ended.
+        Raises CommandFailed if it cannot be started, or ends with a code outside `ok_codes`. After any other
+        exception, such as JobTimedOut or an error of `on_line`, the program has ended too.
         """
         given = input.encode() if isinstance(input, str) else input
         outputs = _Output(keep, on_line), _Output(keep, on_line)
@@ -221,7 +221,7 @@ def _listen(process: subprocess.Popen[bytes], given: bytes, stdout: _Output, std
         ended = False
         while selector.get_map() and not ended:
             ended = process.poll() is not None  # before reading: then all it printed is in the pipes
-            for key, _ in selector.select(0 if ended else _LOOK):
+            for key, _ in selector.select(0 if ended else _CHECK_SECONDS):
                 if key.data is None:
                     waiting = _give(key.fd, waiting)
                     more = bool(waiting)
@@ -266,7 +266,7 @@ def _take(stream: int, output: _Output) -> bool:
 def _wait(process: subprocess.Popen[bytes]) -> int:
     while True:
         with suppress(subprocess.TimeoutExpired):
-            return process.wait(_LOOK)
+            return process.wait(_CHECK_SECONDS)
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -274,7 +274,7 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     family = _stopped([process.pid for process in processes if process.poll() is None])
     _signal(family, signal.SIGTERM)
     _signal(family, signal.SIGCONT)
-    deadline = time.monotonic() + _TIME_TO_LEAVE
+    deadline = time.monotonic() + _TERMINATE_SECONDS
     while (alive := [member for member in family if _is_alive(member)]) and time.monotonic() < deadline:
         time.sleep(0.01)
     _signal(_stopped([member.pid for member in alive]), signal.SIGKILL)
@@ -287,7 +287,7 @@ def _stopped(pids: Iterable[int]) -> list[psutil.Process]:
     stopped: dict[int, psutil.Process] = {}
     while new := [member for pid in pids for member in _family(pid) if member.pid not in stopped]:
         _signal(new, signal.SIGSTOP)
-        deadline = time.monotonic() + _TIME_TO_STOP
+        deadline = time.monotonic() + _STOP_SECONDS
         while any(map(_runs, new)) and time.monotonic() < deadline:
             time.sleep(0.001)
         stopped |= {member.pid: member for member in new}

@@ -1,8 +1,8 @@
-"""Fixtures for the tests of applications; installed with the package, active wherever pytest runs.
+"""Fixtures for the tests of applications; installed with the package, active in every run of pytest.
 
-The private MongoDB is started when the first test asks for it. To use one of your own instead, name it in
-RECRUITER_TEST_TARGET, e.g. `mongodb://localhost:27017/?replicaSet=rs0`: each run makes, and removes, databases of its
-own there.
+The private MongoDB is started when the first test asks for it. To use another MongoDB, name it in
+RECRUITER_TEST_TARGET, e.g. `mongodb://localhost:27017/?replicaSet=rs0`. Each run creates and removes its own databases
+there.
 
 pytest imports this module in every project of an environment in which Recruiter is installed. So it imports nothing
 until a test asks for a fixture.

@@ -76,11 +76,11 @@ class FunctionTask:
         return self.signature.bind(args, dict(kwargs))
 
     def store(self, data: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
-        """The arguments as they are stored. Raises InvalidArguments when they do not fit."""
+        """The stored form of the arguments. Raises InvalidArguments when they do not fit."""
         return self.bind((), data) if isinstance(data, Mapping) else self.bind(tuple(data), {})
 
     def arguments(self, args: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
-        """The arguments of a stored job by name, as they were given."""
+        """The arguments of a stored job by name, in the form that the caller gave."""
         positional, named = self.signature.unbind(args if isinstance(args, Mapping) else list(args))
         return {**self.named(positional), **named}
 
@@ -107,13 +107,13 @@ class FunctionTask:
         return inspect.iscoroutinefunction(self.function)
 
     def encode_result(self, result: Any) -> Any:
-        """The result as it is stored. Raises UnsupportedValue when it cannot be."""
+        """The stored form of the result. Raises UnsupportedValue when it cannot be stored."""
         return encode_result(result, self.signature.returns)
 
 
 @dataclass(frozen=True)
 class WorkableTask:
-    """A class that exports itself and is rebuilt in another process; a job runs one of its methods."""
+    """A class that exports itself and is rebuilt in another process; a job runs a method of it."""
 
     workable: type[Workable]
 
@@ -159,8 +159,8 @@ class WorkableTask:
         return data
 
     def check_method(self, method: str) -> None:
-        """Only public instance methods that its author wrote: none of Workable or pydantic, and no class or static
-        methods, which may do things that no job should."""
+        """Allows only public instance methods that its author wrote, without required parameters. Methods of Workable
+        or pydantic, class methods and static methods may do things that no job should."""
         owner = next((cls for cls in self.workable.__mro__ if method in vars(cls)), object)
         if (
             method.startswith("_")
@@ -170,8 +170,9 @@ class WorkableTask:
             or not inspect.isfunction(vars(owner)[method])
         ):
             raise InvalidArguments(f"{self.name} has no method {method!r} that can be run as a job")
-        needed = _needed(vars(owner)[method])
-        if needed:
+        _, *parameters = inspect.signature(vars(owner)[method]).parameters.values()
+        optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        if needed := [p.name for p in parameters if p.default is p.empty and p.kind not in optional]:
             raise InvalidArguments(
                 f"{self.name}.{method}() needs {', '.join(needed)}, and a job calls it without arguments: "
                 "give the workable what it needs when you make it"
@@ -188,15 +189,8 @@ TaskDefinition: TypeAlias = FunctionTask | WorkableTask
 """How jobs of one name are made and run."""
 
 
-def _needed(method: Callable[..., Any]) -> list[str]:
-    """The parameters of a method without a default, except `self`."""
-    _, *parameters = inspect.signature(method).parameters.values()
-    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [p.name for p in parameters if p.default is p.empty and p.kind not in optional]
-
-
 class Registry:
-    """Tasks by name and by alias. Workable classes are known as soon as they are defined."""
+    """Tasks by name and by alias. Workable classes need no registration."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, FunctionTask] = {}
@@ -209,9 +203,8 @@ class Registry:
                 raise TaskExists(f"{known_as!r} is already a workable; give {task.function.__qualname__} another name=")
             known = self._tasks.get(known_as)
             if known is not None and not same_definition(known.function, task.function):
-                raise TaskExists(
-                    f"task {known_as!r} is {_told(known.function)} already; give {_told(task.function)} another name="
-                )
+                first, second = _described(known.function), _described(task.function)
+                raise TaskExists(f"task {known_as!r} is {first} already; give {second} another name=")
         for known_as in (task.name, *task.aliases):
             self._tasks[check_name("task", known_as)] = task
 
@@ -228,7 +221,7 @@ class Registry:
 
     @property
     def own_names(self) -> set[str]:
-        """The names of its own tasks, without workables."""
+        """The names of its tasks, without workables."""
         return set(self._tasks)
 
     def get(self, name: str) -> TaskDefinition:
@@ -273,9 +266,9 @@ class RegistryOwner:
     def __init__(self) -> None:
         self.registry = Registry()
         self.policies = PolicyRegistry()
-        """Where retry policies of your own are registered: `@recruiter.policies.register`."""
+        """Registers custom retry policies: `@recruiter.policies.register`."""
         self.schedules = SchedulePolicyRegistry()
-        """Where schedule policies of your own are registered: `@recruiter.schedules.register`."""
+        """Registers custom schedule policies: `@recruiter.schedules.register`."""
         self.events = Events()
         self.instruments = Instruments(self.events)
         self.hooks: dict[str, list[Callable[[Any], Any]]] = {BECAME_MASTER: [], STEPT_BACK: []}
@@ -300,8 +293,7 @@ class RegistryOwner:
         raise NotImplementedError
 
 
-def _told(function: Callable[..., Any]) -> str:
-    told = f"{function.__module__}.{function.__qualname__}"
-    if "<" not in function.__qualname__:
-        return told
-    return f"{told} (line {function.__code__.co_firstlineno})" if hasattr(function, "__code__") else told
+def _described(function: Callable[..., Any]) -> str:
+    name = f"{function.__module__}.{function.__qualname__}"
+    has_line = "<" in function.__qualname__ and hasattr(function, "__code__")
+    return f"{name} (line {function.__code__.co_firstlineno})" if has_line else name

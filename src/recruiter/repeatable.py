@@ -4,7 +4,7 @@
         .repeat_with_policy(Cron("0 6 * * *", tz="Europe/Rome"))
         .with_urn("report:daily").unique().create())
 
-Creating a urn that exists changes the scheduler in place, also when several processes do it at once.
+Creating a urn that exists changes the scheduler in place, even if several processes do it concurrently.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class RepeatableJob(HasOptions):
         return replace(self, _overlap=Overlap.UNIQUE)
 
     def replacing(self) -> Self:
-        """An occurrence cancels the earlier one that is waiting, running or being retried."""
+        """An occurrence cancels an earlier occurrence that is waiting, running or being retried."""
         return replace(self, _overlap=Overlap.REPLACE)
 
     def when_late(self, late: Late | str, window: DurationLike = WINDOW) -> Self:
-        """Which missed occurrences to make after downtime: none (`skip`), the `latest` (default) or `all`; none that
-        are older than `window`."""
+        """Sets the missed occurrences to create after downtime: none (`skip`), the `latest` (default) or `all`. An
+        occurrence older than `window` is never created."""
         return replace(self, _late=Late.of(late), _window=to_timedelta(window))
 
     def must_succeed_within(self, duration: DurationLike) -> Self:
@@ -96,7 +96,7 @@ class RepeatableJob(HasOptions):
         )
 
     def create(self) -> SchedulerHandle:
-        """Stores the scheduler, or changes the existing one of this urn together with its waiting occurrence."""
+        """Stores the scheduler, or changes the existing scheduler of this urn together with its waiting occurrence."""
         repeat.put(self._sender.store, self.build())
         return SchedulerHandle(self._sender, self._urn)
 
@@ -125,7 +125,7 @@ class SchedulerHandle:
     anext_runs = async_face(next_runs)
 
     def pause(self, *, by: str | None = None, reason: str | None = None) -> None:
-        """Pauses it: there are no occurrences until it is resumed, and missed ones are not made up for."""
+        """Pauses it: there are no occurrences until it is resumed. Missed occurrences are not made up for."""
         check_remark(by, reason)
         repeat.pause(self._sender.store, self._sender.clock.now(), self.urn, by, reason)
 

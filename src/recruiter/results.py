@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-_FIRST_LOOK, _LONGEST_BETWEEN_LOOKS = 0.005, 0.25
+_FIRST_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.005, 0.25
 _REST = 4
 """Rest after a query, as a multiple of its duration: polling takes at most a fifth of the time."""
-_ASSUMED = 5.0
-"""Seconds for which a job that was there is taken to be there still; then it is looked for again."""
+_ASSUMED_SECONDS = 5.0
+"""Seconds for which a job that was found is assumed to exist; then it is queried again."""
 
 
 class Results:
@@ -51,10 +51,10 @@ class Results:
         self._arrived = threading.Condition(self._lock)
         self._waiting: dict[JobId, list[Future[ArchivedJob]]] = {}
         self._collections: tuple[Scheduled, Archived] | None = None
-        """Those of the first waiting caller: once closed they stay closed."""
+        """The collections of the first waiting caller: once closed they stay closed."""
         self._there: set[JobId] = set()
         self._there_until = 0.0
-        self._thread = ServiceThread(self._look, lambda: bool(self._waiting))
+        self._thread = ServiceThread(self._poll, lambda: bool(self._waiting))
 
     def close(self) -> None:
         """All waiting callers get an error: the connection is closed."""
@@ -85,9 +85,9 @@ class Results:
         """Waits for the result and restarts the polling thread if it has died. Raises TimeoutError."""
         until = None if within is None else time.monotonic() + within
         while True:
-            left = _ASSUMED if until is None else until - time.monotonic()
+            left = _ASSUMED_SECONDS if until is None else until - time.monotonic()
             try:
-                return future.result(min(left, _ASSUMED))
+                return future.result(min(left, _ASSUMED_SECONDS))
             except TimeoutError:
                 if future.done() or (until is not None and time.monotonic() >= until):
                     raise
@@ -102,8 +102,8 @@ class Results:
             if not waiting:
                 self._waiting.pop(id, None)
 
-    def _look(self) -> None:
-        pause = _FIRST_LOOK
+    def _poll(self) -> None:
+        pause = _FIRST_POLL_SECONDS
         while True:
             with self._lock:
                 if not self._waiting:
@@ -112,15 +112,17 @@ class Results:
                 ids = list(self._waiting)
             began = time.monotonic()
             found = self._find(ids)
-            rest = _REST * (time.monotonic() - began)
+            idle = _REST * (time.monotonic() - began)
             with self._lock:
                 for id, answer in found.items():
                     for future in self._waiting.pop(id, ()):
                         _tell(future, answer)
-                pause = _FIRST_LOOK if found else min(pause * 1.2, _LONGEST_BETWEEN_LOOKS)
-                if self._arrived.wait(max(pause, rest)):
-                    pause = _FIRST_LOOK
-            time.sleep(max(0.0, began + _FIRST_LOOK + rest - time.monotonic()))  # even if many callers arrive together
+                pause = _FIRST_POLL_SECONDS if found else min(pause * 1.2, _LONGEST_POLL_SECONDS)
+                if self._arrived.wait(max(pause, idle)):
+                    pause = _FIRST_POLL_SECONDS
+            time.sleep(
+                max(0.0, began + _FIRST_POLL_SECONDS + idle - time.monotonic())
+            )  # even if many callers arrive together
 
     def _find(self, ids: list[JobId]) -> dict[JobId, ArchivedJob | Exception]:
         """Ended jobs, and errors for missing and unreadable jobs."""
@@ -131,7 +133,7 @@ class Results:
         except Exception as error:
             if len(ids) == 1:
                 return {ids[0]: error}
-            return {id: answer for each in ids for id, answer in self._find([each]).items()}
+            return {id: answer for one in ids for id, answer in self._find([one]).items()}
 
     def _ended_or_unknown(self, ids: list[JobId]) -> dict[JobId, ArchivedJob | Exception]:
         assert self._collections is not None  # a caller waits
@@ -139,15 +141,15 @@ class Results:
         found: dict[JobId, ArchivedJob | Exception] = dict(_ended(archived, ids))
         if time.monotonic() > self._there_until:
             self._there.clear()
-            self._there_until = time.monotonic() + _ASSUMED
+            self._there_until = time.monotonic() + _ASSUMED_SECONDS
         new = [id for id in ids if id not in found and id not in self._there]
         if new:
             written = {id: _written(id) for id in new}
-            there = scheduled.which_exist([each for several in written.values() for each in several])
+            there = scheduled.which_exist([id for ids in written.values() for id in ids])
             self._there.update(id for id in new if not there.isdisjoint(written[id]))
             gone = [id for id in new if id not in self._there]
             found |= {id: JobNotFound(f"there is no job {id_told(id)}") for id in gone}
-            found |= _ended(archived, gone) if gone else {}  # it may have ended between the two looks
+            found |= _ended(archived, gone) if gone else {}  # it may have ended between the two queries
         return found
 
 
@@ -157,8 +159,8 @@ def _written(id: JobId) -> list[JobId]:
 
 
 def _ended(archived: Archived, ids: list[JobId]) -> dict[JobId, ArchivedJob]:
-    found = archived.get_many([each for id in ids for each in _written(id)])
-    return {id: found[each] for id in ids for each in _written(id)[::-1] if each in found}
+    found = archived.get_many([written for id in ids for written in _written(id)])
+    return {id: found[written] for id in ids for written in _written(id)[::-1] if written in found}
 
 
 def _tell(future: Future[ArchivedJob], answer: ArchivedJob | Exception) -> None:
@@ -224,8 +226,8 @@ class JobHandle(Generic[R]):
     def _result_of(self, ended: ArchivedJob) -> R:
         if not ended.done:
             last = ended.last_execution
-            told = f": {last.exception}: {last.message}" if last is not None and last.exception else ""
-            raise JobFailed(f"job {id_told(self.id)} of task {ended.task!r} ended with {ended.why!r}{told}")
+            error = f": {last.exception}: {last.message}" if last is not None and last.exception else ""
+            raise JobFailed(f"job {id_told(self.id)} of task {ended.task!r} ended with {ended.why!r}{error}")
         if ended.result is None:  # it returned None, set none in its own transaction, or its result was too large
             return None  # type: ignore[return-value]
         try:

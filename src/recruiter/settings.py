@@ -7,6 +7,7 @@ Every option of the command line is also an environment variable (`--lease-time`
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -25,7 +26,7 @@ from recruiter.domain.names import DEFAULT_PREFIX, check_name, check_prefix
 from recruiter.domain.observation import UNDECLARED_DEAD_AFTER_SECONDS
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.text import mask, shown
-from recruiter.errors import InvalidDuration, InvalidJob, InvalidName, SettingsError
+from recruiter.errors import InvalidJob, SettingsError
 
 CONFIG_VARIABLE = "RECRUITER_CONFIG"
 CONFIG_FILE = "recruiter.toml"
@@ -34,59 +35,47 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 
 
-def _duration(value: Any) -> timedelta:
-    try:
-        return to_timedelta(value)
-    except InvalidDuration as error:
-        raise ValueError(str(error)) from None
+def _checked_by(check: Callable[[Any], Any]) -> BeforeValidator:
+    """Pydantic reports a ValueError together with the name of the setting."""
+
+    def validate(value: Any) -> Any:
+        try:
+            return check(value)
+        except InvalidJob as error:
+            raise ValueError(str(error)) from None
+
+    return BeforeValidator(validate)
 
 
-def _groups(value: Any) -> Any:
+def _groups(value: Any) -> tuple[str, ...] | None:
     if isinstance(value, str):
         value = [part.strip() for part in value.split(",") if part.strip()]
     try:
         return None if not value else tuple(check_name("group", group) for group in value)
     except TypeError:
-        raise ValueError("groups are a list of names, or one text with commas between them") from None
-    except InvalidName as error:
-        raise ValueError(str(error)) from None
-
-
-Duration = Annotated[timedelta, BeforeValidator(_duration)]
-Groups = Annotated[tuple[str, ...] | None, NoDecode, BeforeValidator(_groups)]
+        raise ValueError("groups are a list of names, or one string with commas between them") from None
 
 
 def _resources(value: Any) -> str:
-    try:
-        return str(Needs.parse(value) if isinstance(value, str) else Needs.of(value))
-    except InvalidJob as error:
-        raise ValueError(str(error)) from None
+    return str(Needs.parse(value) if isinstance(value, str) else Needs.of(value))
 
 
-Resources = Annotated[str, NoDecode, BeforeValidator(_resources)]
-
-
-def _prefix(value: Any) -> str:
-    try:
-        return check_prefix(value)
-    except InvalidName as error:
-        raise ValueError(str(error)) from None
-
-
-Prefix = Annotated[str, BeforeValidator(_prefix)]
+Duration = Annotated[timedelta, _checked_by(to_timedelta)]
+Groups = Annotated[tuple[str, ...] | None, NoDecode, _checked_by(_groups)]
+Resources = Annotated[str, NoDecode, _checked_by(_resources)]
+Prefix = Annotated[str, _checked_by(check_prefix)]
 
 
 class TargetSettings(BaseSettings):
-    """Where MongoDB is, for applications that do not say."""
+    """The address of MongoDB, for applications that do not name one."""
 
     model_config = SettingsConfigDict(env_prefix="RECRUITER_", extra="ignore", frozen=True)
 
     target: str = "127.0.0.1:27017"
     prefix: Prefix = DEFAULT_PREFIX
     server_timeout: Duration | None = Field(
-        None, description="How long calls of applications wait for MongoDB before they raise StoreUnreachable."
+        None, description="Time that calls of applications wait for MongoDB before they raise StoreUnreachable."
     )
-    log_format: LogFormat = "text"
 
     @classmethod
     def settings_customise_sources(
@@ -107,7 +96,7 @@ class TargetSettings(BaseSettings):
         try:
             return cls(**given)
         except ValidationError as error:
-            raise SettingsError("; ".join(_message(each) for each in error.errors())) from None
+            raise SettingsError("; ".join(_message(problem) for problem in error.errors())) from None
         except ValueError as error:  # the file is not TOML
             raise SettingsError(f"{_config_file()}: {error}") from None
 
@@ -119,6 +108,7 @@ class Settings(TargetSettings):
 
     bootstrap: str | None = None
     log_level: LogLevel = "info"
+    log_format: LogFormat = "text"
     log_config: str | None = None
     health_port: int | None = Field(default=None, ge=0, le=65535)
     health_host: str = "0.0.0.0"
@@ -143,7 +133,7 @@ class Settings(TargetSettings):
 
     @property
     def slots(self) -> int:
-        """How many jobs a worker runs at once."""
+        """The number of jobs that a worker runs concurrently."""
         return self.processes * self.concurrency
 
     @property
@@ -153,7 +143,7 @@ class Settings(TargetSettings):
 
     @property
     def undeclared_dead_after(self) -> float:
-        """The same of other workers, where they declare nothing: they are of an earlier release."""
+        """The same time for workers of an earlier release, which do not declare it."""
         return max(self.dead_after, UNDECLARED_DEAD_AFTER_SECONDS)
 
     def of_caller(self) -> Settings:

@@ -26,15 +26,15 @@ R = TypeVar("R")
 
 
 class Task(Generic[P, C, R]):
-    """A task: what `@recruiter.task` makes of your function. Call it, and the function runs here. `enqueue` it, and a
-    worker runs it."""
+    """A function with the decorator `@recruiter.task`. Call it, and the function runs here. `enqueue` it, and a worker
+    runs it."""
 
     def __init__(self, sender: Producer, definition: FunctionTask, function: Callable[P, C]) -> None:
         self._sender = sender
         self._definition = definition
         self._function = function
         self.name = definition.name
-        """What is stored: its own name, or the one that was given."""
+        """The stored name: the name of the function, or the option `name`."""
         update_wrapper(self, function)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> C:
@@ -45,8 +45,8 @@ class Task(Generic[P, C, R]):
     def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Runs it in the background as soon as possible. Returns when the job is durable.
 
-        A `session=` from your own client, which is never an argument of the task, makes the job part of your own
-        transaction; `.job(…).enqueue(session=…)` is the same, and type checkers know it. Raises InvalidArguments,
+        With a `session=` from your client, which is never an argument of the task, the job is part of your
+        transaction; `.job(…).enqueue(session=…)` does the same, and type checkers know it. Raises InvalidArguments,
         UnsupportedValue, JobTooLarge; nothing is stored then.
         """
         session = self._session_of(kwargs)
@@ -58,8 +58,8 @@ class Task(Generic[P, C, R]):
         return await self.job(*args, **kwargs).aenqueue(session=session)
 
     def create(self, /, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Runs it in the background, once and never again: the same arguments make the same job, and `created` says
-        whether it is new. Takes a `session=` and raises like `enqueue`."""
+        """Runs it in the background, once and never again: the same arguments are the same job, and `created` is true
+        if it is new. Takes a `session=` and raises like `enqueue`."""
         session = self._session_of(kwargs)
         return self.job(*args, **kwargs).create(session=session)
 
@@ -79,10 +79,10 @@ class Task(Generic[P, C, R]):
     def enqueue_many(
         self, calls: Iterable[Call], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R]] | list[JobHandle[R] | RecruiterError]:
-        """Many jobs at once, each a tuple of arguments or a mapping of named ones.
+        """Enqueues many jobs in one call, each a tuple of arguments or a mapping of named arguments.
 
-        A job that cannot be stored does not stop the others. Then JobsRefused is raised, which names each by its
-        position and has the handles of the others; with `errors="return"` the error stands in its place in the list.
+        A job that cannot be stored does not stop the others. Then JobsRefused is raised, which names each refused job
+        by its position and has the handles of the others; with `errors="return"` the list has the error instead.
         """
         return self._many(calls, options).enqueue(errors)
 
@@ -111,8 +111,8 @@ class Task(Generic[P, C, R]):
     def create_many(
         self, calls: Iterable[Call], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R]] | list[JobHandle[R] | RecruiterError]:
-        """Many jobs at once, each once, ever, like `create`: of each handle `created` says whether its job is new. Of
-        two that are the same, in this call or before, the second is not. Raises like `enqueue_many`."""
+        """Creates many jobs in one call, each once and never again, like `create`. The `created` of a handle is true if
+        its job is new: not if the same job exists, or is earlier in the list. Raises like `enqueue_many`."""
         return self._many(calls, options).create(errors)
 
     @overload
@@ -175,7 +175,7 @@ class Task(Generic[P, C, R]):
         )
 
     def _session_of(self, kwargs: dict[str, Any]) -> Session | None:
-        """A session among the arguments is not one of them: it could not be stored."""
+        """Takes a session out of the arguments: it could not be stored."""
         none = kwargs.get("session", ...) is None and "session" not in self._definition.signature.names
         session: Session | None = kwargs.pop("session") if none or is_session(kwargs.get("session")) else None
         return session
@@ -190,7 +190,7 @@ class Task(Generic[P, C, R]):
 
 
 class AsRepeated:
-    """What `@recruiter.every(...)` leaves to be put on a function or a task that takes no arguments."""
+    """The decorator `@recruiter.every(...)`, for a function or a task that takes no arguments."""
 
     def __init__(self, as_task: AsTask, policy: SchedulePolicy, declare: Callable[[RepeatableJob], None]) -> None:
         self._as_task = as_task
@@ -210,7 +210,7 @@ class AsRepeated:
 
 
 class AsTask:
-    """What `@recruiter.task(...)` leaves to be put on a function."""
+    """The decorator `@recruiter.task(...)`."""
 
     def __init__(
         self,

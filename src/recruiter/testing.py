@@ -38,7 +38,7 @@ TARGET_VARIABLE = "RECRUITER_TEST_TARGET"
 
 
 class Sandbox:
-    """An application on a database of its own, **which is emptied**. Give the application back with `close`.
+    """An application on a separate database, **which is emptied**. Give the application back with `close`.
 
     With pytest the fixture `recruiter_sandbox(recruiter, *, now=None)` makes one and closes it. `now` stops the clock.
     """
@@ -67,7 +67,7 @@ class Sandbox:
         return self.recruiter.clock
 
     def stop_clock(self, at: datetime | None = None) -> StoppedClock:
-        """Stops the clock of the application, at this moment or at the present."""
+        """Stops the clock of the application, at this time or now."""
         clock = StoppedClock(at or self.clock.now())
         self.recruiter.store.clock = clock
         return clock
@@ -77,7 +77,7 @@ class Sandbox:
         clock = self.clock if isinstance(self.clock, StoppedClock) else self.stop_clock()
         clock.move(to_timedelta(by))
 
-    # -- what was enqueued ---------------------------------------------------------------------------------------
+    # -- enqueued jobs ---------------------------------------------------------------------------------------
 
     def jobs(self, task: TaskLike | None = None) -> list[Job]:
         """The waiting jobs in the order of their time, of one task or of all."""
@@ -92,18 +92,18 @@ class Sandbox:
         """
         found = self._matching(task, args, kwargs)
         if not found:
-            raise AssertionError(f"no job of {self._told(task, args, kwargs)} waits; {self._what_waits()}")
+            raise AssertionError(f"no job of {self._described(task, args, kwargs)} waits; {self._waiting()}")
         return found[0]
 
     def assert_not_enqueued(self, task: TaskLike, *args: Any, **kwargs: Any) -> None:
         """Asserts that no job of this task with these arguments waits. Raises AssertionError."""
         if self._matching(task, args, kwargs):
-            raise AssertionError(f"a job of {self._told(task, args, kwargs)} waits; {self._what_waits()}")
+            raise AssertionError(f"a job of {self._described(task, args, kwargs)} waits; {self._waiting()}")
 
     def assert_nothing_enqueued(self) -> None:
         """Asserts that no job waits. Raises AssertionError."""
         if self.jobs():
-            raise AssertionError(self._what_waits())
+            raise AssertionError(self._waiting())
 
     # -- running -------------------------------------------------------------------------------------------------
 
@@ -136,39 +136,37 @@ class Sandbox:
 
     def _matching(self, task: TaskLike, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Job]:
         definition = self.recruiter.definition_of(task)
-        jobs = [
-            replace(job, args=self.recruiter.payload.open_arguments(job.task, job.args, Owner(job.key, job.urn)))
-            for job in self.jobs(task)
-        ]
-        return [job for job in jobs if _contains(_given(definition, job), definition.named(args), kwargs)]
+        wanted = {**definition.named(args), **kwargs}
+        found = []
+        for job in self.jobs(task):
+            opened = self.recruiter.payload.open_arguments(job.task, job.args, Owner(job.key, job.urn))
+            given = _given(definition, replace(job, args=opened))
+            if all(name in given and given[name] == value for name, value in wanted.items()):
+                found.append(job)
+        return found
 
-    def _told(self, task: TaskLike, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        told = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
-        return f"{self.recruiter.definition_of(task).name}({told})"
+    def _described(self, task: TaskLike, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        arguments = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
+        return f"{self.recruiter.definition_of(task).name}({arguments})"
 
-    def _what_waits(self) -> str:
+    def _waiting(self) -> str:
         lines = [f"  {job.task}({job.args}) in group {job.group}, at {job.scheduled_at}" for job in self.jobs()]
         return "these jobs wait:\n" + "\n".join(lines) if lines else "nothing waits"
 
 
 def _given(definition: TaskDefinition, job: Job) -> Mapping[str, Any]:
-    """Its arguments; of a step that takes results of others, as they are stored."""
+    """Its arguments; the stored form for a step that takes the results of other steps."""
     takes = job.step_results is not None or (job.flow is not None and job.flow.takes)
     if takes and isinstance(job.args, Mapping):
         return job.args
     return definition.arguments(job.args)
 
 
-def _contains(arguments: Mapping[str, Any], *wanted: Mapping[str, Any]) -> bool:
-    missing = object()
-    return all(arguments.get(name, missing) == value for some in wanted for name, value in some.items())
-
-
 def _nothing() -> None:
     pass
 
 
-# -- what the fixtures of pytest_plugin.py do --------------------------------------------------------------------------
+# -- the fixtures of pytest_plugin.py --------------------------------------------------------------------------
 
 
 def server() -> Iterator[str]:
@@ -210,5 +208,5 @@ def sandboxes(target: str) -> Iterator[Callable[..., Sandbox]]:
         return opened[-1]
 
     yield sandbox
-    for each in reversed(opened):
-        each.close()
+    for opened_sandbox in reversed(opened):
+        opened_sandbox.close()

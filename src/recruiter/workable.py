@@ -45,7 +45,7 @@ class JobMaker(Protocol[W_contra, J_co]):
 
 
 class RepeatableJobMaker(Protocol[W_contra, J_co]):
-    """Likewise, for jobs that repeat."""
+    """The same, for jobs that repeat."""
 
     def repeatable_job_of(self, workable: W_contra, urn: str | None, unique: bool, /) -> J_co: ...
 
@@ -58,7 +58,7 @@ class Workable:
 
         class HttpRequest(Workable, group="http", retry=RetryManyTimes(3, "1 minute")): ...
 
-    The options are those of `recruiter.task`; a class inherits the options of its base class. Raises TaskExists,
+    It takes the options of `recruiter.task`; a class inherits the options of its base class. Raises TaskExists,
     InvalidName, InvalidJob or InvalidDuration when the class is defined.
     """
 
@@ -139,7 +139,7 @@ class Workable:
     # -- what happens to it: write those you need ----------------------------------------------------------------
 
     def tagged_as(self) -> Iterable[str]:
-        """Tags that every job of this workable gets, beside those of its class and of the job."""
+        """Tags that every job of this workable gets, in addition to the tags of its class and of the job."""
         return ()
 
     def after_success(self, result: Any) -> Any:
@@ -155,21 +155,21 @@ class Workable:
         """Called last after each attempt, failed or not."""
 
     def on_event(self, event: Event) -> None:
-        """Hears `job.started`, `job.ended`, `job.failed`, `job.failure.last` and `job.snoozed` of its own job."""
+        """Called with the events of its job: `job.started`, `job.ended`, `job.failed`, `job.failure.last` and
+        `job.snoozed`."""
 
     # -- becoming a job ------------------------------------------------------------------------------------------
 
     def as_job_of(self, recruiter: JobMaker[Self, J]) -> J:
-        """A job that will run one of this workable's methods. Raises InvalidArguments or InvalidJob if it cannot be
-        stored."""
+        """A job that runs a method of this workable. Raises InvalidArguments or InvalidJob if it cannot be stored."""
         return recruiter.job_of(self)
 
     def as_repeatable_job_of(self, recruiter: RepeatableJobMaker[Self, J]) -> J:
-        """A job that will run again and again; go on with `.repeat_with_policy(Cron("0 6 * * *")).create()`.
+        """A job that runs repeatedly; continue with `.repeat_with_policy(Cron("0 6 * * *")).create()`.
 
         If the workable has `urn` or `unique`, as an attribute or a method, the scheduler takes them over.
         """
-        return recruiter.repeatable_job_of(self, _told(self, "urn", None), bool(_told(self, "unique", False)))
+        return recruiter.repeatable_job_of(self, _value(self, "urn", None), bool(_value(self, "unique", False)))
 
 
 def _kept(workable: Workable, name: str) -> Any:
@@ -189,13 +189,8 @@ def _kept(workable: Workable, name: str) -> Any:
 
 def _init_only(cls: type, name: str) -> bool:
     fields: Mapping[str, Any] = getattr(cls, "__dataclass_fields__", {})
-    return (
-        name in fields and isinstance(fields[name].type, InitVar | str) and name not in {f.name for f in _fields(cls)}
-    )
-
-
-def _fields(cls: type) -> tuple[Any, ...]:
-    return dataclass_fields(cls) if is_dataclass(cls) else ()
+    kept = {field.name for field in dataclass_fields(cls)} if is_dataclass(cls) else set()
+    return name in fields and isinstance(fields[name].type, InitVar | str) and name not in kept
 
 
 _MISSING = object()
@@ -208,13 +203,14 @@ def _made_again(cls: type[Workable]) -> bool:
     return known is not None and vars(known).get("task_options") is cls.task_options
 
 
-def _told(workable: Workable, name: str, otherwise: Any) -> Any:
+def _value(workable: Workable, name: str, otherwise: Any) -> Any:
+    """Of an attribute or a method."""
     value = getattr(workable, name, otherwise)
     return value() if callable(value) else value
 
 
 def stored(workable: Workable) -> dict[str, Any]:
-    """The document of a workable. Raises InvalidJob, also for any exception of its own code."""
+    """The document of a workable. Raises InvalidJob, even for any exception of the user's code."""
     cls = type(workable)
     try:
         if cls.export is not Workable.export:
@@ -243,7 +239,7 @@ def parameters_of(cls: type[Workable]) -> tuple[str, ...]:
 
 
 def tags_of(workable: Workable) -> tuple[str, ...]:
-    """The tags of this workable. Raises InvalidJob, also for any exception of its own code."""
+    """The tags of this workable. Raises InvalidJob, even for any exception of the user's code."""
     try:
         return check_tags(workable.tagged_as())
     except InvalidJob:
@@ -254,7 +250,7 @@ def tags_of(workable: Workable) -> tuple[str, ...]:
 
 
 def rebuilt(cls: type[Workable], parameters: Mapping[str, Any]) -> Workable:
-    """Rebuilds a workable from its document. Raises InvalidArguments, and any exception of its own code."""
+    """Rebuilds a workable from its document. Raises InvalidArguments, and any exception of the user's code."""
     if _has_own_import(cls):
         return cls.import_(from_bson(dict(parameters)))
     if is_model(cls):

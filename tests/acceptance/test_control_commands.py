@@ -98,7 +98,7 @@ class TestGroups:
         code, said = command("group", "fair", "post", "--off", "--weight", "ada=3")
         assert (code, "give it without --by and --weight" in said) == (2, True), said
         assert recruiter.controls.rules().fair
-        assert command("group", "fair", "post", "--off") == (0, "group post is not shared any more\n")
+        assert command("group", "fair", "post", "--off") == (0, "group post is no longer shared\n")
         assert command("group", "fair", "post", "--off") == (0, "group post was not shared\n")
 
     @pytest.mark.parametrize("weight", ["ada", "=3", "ada=much", "ada=0"])
@@ -150,7 +150,7 @@ class TestLimits:
         assert [limit["subject"] for limit in json.loads(command("limit", "list", "--output", "json")[1])] == [
             limit.subject for limit in recruiter.controls.limits()
         ]
-        assert command("limit", "remove", "task:send") == (0, "task:send has no limit any more\n")
+        assert command("limit", "remove", "task:send") == (0, "task:send has no limit now\n")
         assert "task:send" not in command("limit", "list")[1]
 
     @pytest.mark.parametrize(

@@ -76,9 +76,9 @@ def test_a_changed_file_is_reloaded_and_what_runs_finishes(
     assert running.result(timeout=60) == "red"
     assert recruiter.find(running.id).attempts == 1
 
-    # when it changes into what cannot be loaded, then the old code goes on
+    # when it changes into what cannot be loaded, then the old code stays in use
     application.write_text("one = 1\nimport nothing_of_this_name")
-    process.says("the application cannot be loaded; the old code goes on")
+    process.says("the application cannot be loaded; the old code stays in use")
     process.says("No module named 'nothing_of_this_name'")
     process.says('paint.py", line 2')  # where it is in the user's own code, and nothing of ours
     assert "load_application" not in process.log
@@ -112,7 +112,7 @@ def test_a_second_ctrl_c_ends_everything_at_once(
     eventually(Path(f"{gate}.begun").exists)
     family = process.descendants()
     process.signal(signal.SIGINT)
-    process.says("jobs that run finish first; Ctrl-C again ends everything at once")
+    process.says("running jobs finish first; Ctrl-C again ends everything immediately")
     asked = time.monotonic()
     eventually(lambda: time.monotonic() - asked > 0.6)  # further signals within half a second mean the same stop
 

@@ -174,7 +174,7 @@ def test_m68_and_m48_a_second_signal_stops_a_worker_at_once(fleet_at_work: Fleet
     eventually(lambda: lines(fleet_at_work.folder, "m68-0"))
 
     worker.signal(signal.SIGTERM)
-    worker.says("a second signal ends everything at once")
+    worker.says("a second signal ends everything immediately")
     eventually(partial(_ended_after_a_signal, worker))
 
     again = fleet_at_work.start("start", "worker", "--bootstrap", BOOTSTRAP, "--work-on", "m68")

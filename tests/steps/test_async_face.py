@@ -52,7 +52,17 @@ _SAYING = {
 SILENT: dict[type, set[str]] = {
     Recruiter: {
         *("task", "job", "job_of", "every", "declare", "definition_of", "repeatable_job_of", "scheduler"),
-        *("handle", "listen", "point_at", "close", "on_became_master", "on_stept_back", "instrument"),
+        *(
+            "handle",
+            "listen",
+            "point_at",
+            "close",
+            "on_became_master",
+            "on_stept_back",
+            "on_became_leader",
+            "on_stepped_down",
+            "instrument",
+        ),
         # A flow is put together; `start` and `astart` store it.
         *("flow", "chain", "fan_out"),
         # What the builder delegates to; its own last words have async forms.

@@ -447,7 +447,7 @@ class TestRecovering:
 
         explain = stage.recruiter.explain
         failed = "has not succeeded, and this one waited for it"
-        retry = f"recruiter flow retry {handle.id}"
+        retry = f"recruiter flow recover {handle.id}"
         advice = f"Recover the step that failed first to resume the flow, or all that failed: {retry}"
         assert explain(last_b).endswith(f": step {recovered.id} {failed}. {advice}")
         assert explain(last_c).endswith(f": step {last_b} {failed}. {advice}")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from recruiter.clock import FollowingClock, SteadyClock, SystemClock
+from recruiter.clock import FollowingClock, SystemClock
 
 DAY = timedelta(days=1)
 A_MOMENT = timedelta(milliseconds=200)
@@ -88,24 +88,3 @@ class TestFollowing:
         monkeypatch.setattr(time, "time", lambda: 0.0)
 
         assert timedelta() <= clock.now() - before < timedelta(seconds=5)
-
-
-class TestSteady:
-    """The clock by which a worker tells its children what time it is."""
-
-    class Host(SystemClock):
-        set_by = timedelta()
-
-        def host_time(self) -> datetime:
-            return super().host_time() + self.set_by
-
-    @pytest.mark.parametrize("days", [-1, 1])
-    def test_it_does_not_follow_a_host_that_is_set_until_the_server_was_asked(self, days: int) -> None:
-        host = self.Host()
-        clock = SteadyClock(host)
-        right = datetime.now(UTC)
-
-        host.set_by = days * DAY
-        assert abs(clock.now() - right) < A_MOMENT
-        host.offset = -days * DAY  # as the heartbeat has learnt
-        assert abs(clock.now() - right) < A_MOMENT

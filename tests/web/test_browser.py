@@ -132,7 +132,7 @@ class TestPages:
 
     def test_a_running_job_has_its_progress_log_and_life(self, watched: Watched, filled: dict[str, str]) -> None:
         page = watched.open(f"job?id={filled['running']}")
-        expect(page.locator("#sentence")).to_contain_text("running for")
+        expect(page.locator("#sentence")).to_contain_text("running on")
         expect(page.locator(".log")).to_contain_text("reads of mouse-7")
         page.locator("#find").fill("chunk 3 of")
         page.locator("#find").press("Enter")

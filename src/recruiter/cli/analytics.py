@@ -1,4 +1,4 @@
-"""`recruiter analytics`: how many jobs wait and have ended, how late they started, how long they took."""
+"""`recruiter analytics`: numbers of waiting and ended jobs, their latency and their duration."""
 
 from __future__ import annotations
 
@@ -50,45 +50,49 @@ def analytics(
         count all jobs that have not ended, and recently ended ones.
     """
     with recruiter_on(common) as recruiter:
-        told = recruiter.analytics(group, task=task, at=at, within=within)
+        report = recruiter.analytics(group, task=task, at=at, within=within)
         counts = recruiter.counts(by, within=within) if by == "owner" or by == "tag" else None
-        if not told.ended and not told.queues and (group or task):
+        if not report.ended and not report.queues and (group or task):
             named = {"group": group, "task": task}
             recruiter.jobs.recognize(filter_from_words({name: [value] for name, value in named.items() if value}))
         if output == "table":
-            _print(told, by, counts, recruiter.clock.now())
+            _print(report, by, counts, recruiter.clock.now())
         else:
-            say_json(as_document(told) | ({} if counts is None else {f"{by}s": counts}), output)
+            say_json(as_document(report) | ({} if counts is None else {f"{by}s": counts}), output)
 
 
-def as_document(told: Analytics) -> dict[str, Any]:
+def as_document(report: Analytics) -> dict[str, Any]:
     """All of it for scripts; times as text, the step in seconds, groups and tasks by name."""
-    document = asdict(told)
-    document["step"] = told.step.total_seconds()
-    document["series"] = {as_iso(at): asdict(flow) for at, flow in told.series.items()}
-    document["queues"] = [{"group": group, "task": task, **asdict(each)} for (group, task), each in told.queues.items()]
-    document["flows"] = [{"group": group, "task": task, **asdict(each)} for (group, task), each in told.flows.items()]
+    document = asdict(report)
+    document["step"] = report.step.total_seconds()
+    document["series"] = {as_iso(at): asdict(flow) for at, flow in report.series.items()}
+    document["queues"] = [
+        {"group": group, "task": task, **asdict(entry)} for (group, task), entry in report.queues.items()
+    ]
+    document["flows"] = [
+        {"group": group, "task": task, **asdict(entry)} for (group, task), entry in report.flows.items()
+    ]
     return document
 
 
-def _print(told: Analytics, by: By, counts: Mapping[str, Mapping[str, int]] | None, now: datetime) -> None:
-    page = console()
-    ended = ", ".join(f"{number(count)} {state}" for state, count in sorted(told.ended.items())) or "nothing"
-    span = humanize(timedelta(seconds=round((told.until - told.since).total_seconds())))
+def _print(report: Analytics, by: By, counts: Mapping[str, Mapping[str, int]] | None, now: datetime) -> None:
+    page, rate = console(), report.throughput
+    ended = ", ".join(f"{number(count)} {state}" for state, count in sorted(report.ended.items())) or "nothing"
+    span = humanize(timedelta(seconds=round((report.until - report.since).total_seconds())))
     states = ("queued", "running", "postponed", "zombies")
-    jobs = ", ".join(f"{number(getattr(told.jobs, state))} {state}" for state in states)
+    jobs = ", ".join(f"{number(getattr(report.jobs, state))} {state}" for state in states)
     facts = {
-        "jobs": jobs + counted_before(told, now),
-        "from": f"{told.since:%Y-%m-%d %H:%M:%S} to {told.until:%H:%M:%S} UTC ({span})",
+        "jobs": jobs + counted_before(report, now),
+        "from": f"{report.since:%Y-%m-%d %H:%M:%S} to {report.until:%H:%M:%S} UTC ({span})",
         "ended": ended,
-        "throughput": f"{number(told.throughput.value)} a minute, {number(told.throughput.value_per_second)} a second",
-        "latency": _times(told.latency),
-        "execution time": _times(told.execution_time),
+        "throughput": f"{number(rate.value)} a minute, {number(rate.value_per_second)} a second",
+        "latency": _times(report.latency),
+        "execution time": _times(report.execution_time),
     }
-    parts = [] if counts is not None else _parts(told, by)
+    parts = [] if counts is not None else _parts(report, by)
     if parts and by == "time":
-        values = [flow.throughput.value for flow in told.series.values()]
-        facts["by minute" if told.step == MINUTE else "by hour"] = sparkline(values, plain=page.options.ascii_only)
+        values = [flow.throughput.value for flow in report.series.values()]
+        facts["by minute" if report.step == MINUTE else "by hour"] = sparkline(values, plain=page.options.ascii_only)
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True, style="bold", min_width=14)
     grid.add_column()
@@ -103,13 +107,13 @@ def _print(told: Analytics, by: By, counts: Mapping[str, Mapping[str, int]] | No
         write(page, "", _table(parts, by, page.width))
 
 
-def _parts(told: Analytics, by: By) -> list[tuple[str, Queue | None, PeriodSummary | None]]:
+def _parts(report: Analytics, by: By) -> list[tuple[str, Queue | None, PeriodSummary | None]]:
     if by == "time":
-        days = told.until - told.since > timedelta(days=1)
-        return [(f"{at:%m-%d %H:%M}" if days else f"{at:%H:%M}", None, flow) for at, flow in told.series.items()]
-    place, flows = (0, told.groups) if by == "group" else (1, told.tasks)
+        days = report.until - report.since > timedelta(days=1)
+        return [(f"{at:%m-%d %H:%M}" if days else f"{at:%H:%M}", None, flow) for at, flow in report.series.items()]
+    place, flows = (0, report.groups) if by == "group" else (1, report.tasks)
     queues: dict[str, Queue] = {}
-    for kind, queue in told.queues.items():
+    for kind, queue in report.queues.items():
         name = kind[place]
         queues[name] = queues[name] + queue if name in queues else queue
     return [(name, queues.get(name), flows.get(name)) for name in sorted({*queues, *flows})]
@@ -146,14 +150,14 @@ def figures(flow: PeriodSummary | None) -> dict[str, str]:
     }
 
 
-def counted_before(told: Analytics, now: datetime) -> str:
-    """Where the jobs that wait were not counted just now: how long ago."""
-    age = now - told.counted_at
+def counted_before(report: Analytics, now: datetime) -> str:
+    """The age of the count of waiting jobs, unless it is new."""
+    age = now - report.counted_at
     return f" (counted {humanize(timedelta(seconds=round(age.total_seconds())))} ago)" if age >= _LONG_AGO else ""
 
 
 def _times(times: Times) -> str:
     if times.longest is None:
         return "–"
-    rest = (("median", times.median), ("95 %", times.p95), ("99 %", times.p99), ("longest", times.longest))
-    return f"{brief(times.average)} on average; " + ", ".join(f"{name} {brief(value)}" for name, value in rest)
+    others = (("median", times.median), ("95 %", times.p95), ("99 %", times.p99), ("longest", times.longest))
+    return f"{brief(times.average)} on average; " + ", ".join(f"{name} {brief(value)}" for name, value in others)

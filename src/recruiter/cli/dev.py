@@ -21,7 +21,6 @@ from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
@@ -72,12 +71,12 @@ def dev(
     web: bool = True,
     reload: bool = True,
     watch: Annotated[list[Path] | None, Parameter(negative=())] = None,
-    folder: Annotated[Path, Parameter(help="Where the private MongoDB keeps its data.")] = _FOLDER,
+    folder: Annotated[Path, Parameter(help="The folder for the data of the private MongoDB.")] = _FOLDER,
 ) -> int:
     """Starts a private MongoDB, a recruiter, a worker, a cleaner and the web console, with your FILE loaded.
 
     For development. When a Python file changes, the application is loaded again. Ctrl-C ends everything when the
-    running jobs have finished; a second Ctrl-C ends everything at once.
+    running jobs have finished; a second Ctrl-C ends everything immediately.
 
     Parameters
     ----------
@@ -86,20 +85,20 @@ def dev(
     target
         Use this MongoDB instead of a private one.
     prefix
-        In front of the name of each collection of Recruiter (default: as the application says, or recruiter.).
+        In front of the name of each collection of Recruiter (default: that of the application, or recruiter.).
     processes
-        How many jobs run at once.
+        Number of jobs that run concurrently.
     mongod
         The mongod to use, instead of the one on the PATH or in the package.
     web
         Serve the web console too, on this machine only.
     reload
-        Load the application again when a Python file beside it changes. Needs the extra `reload`.
+        Load the application again when a Python file next to it changes. Needs the extra `reload`.
     watch
         Another folder to watch; may be repeated.
     """
     stop = Stop()
-    stop.when_asked(lambda: _say("stopping: jobs that run finish first; Ctrl-C again ends everything at once"))
+    stop.when_asked(lambda: _say("stopping: running jobs finish first; Ctrl-C again ends everything immediately"))
     stop.listen_to_signals()
     settings = settings_from(TargetOptions(prefix=prefix))
     file = file or settings.bootstrap
@@ -123,7 +122,7 @@ def _private_server(folder: Path, database: str, mongod: str | None) -> Iterator
     _say("private MongoDB at ", (uri, "bold"), f", data in {folder} (for development only)")
     if not server.ours:
         _say(
-            "another process has started this MongoDB, and ends it when it stops: for one of your own, wait for that, "
+            "another process has started this MongoDB, and ends it when it stops: for a separate one, wait for that, "
             "or use another --folder"
         )
     if f":{_USUAL_PORT}" not in uri:
@@ -244,7 +243,7 @@ class Reloader:
         files = ", ".join(changed[:3]) + (f" and {plural(len(changed) - 3, 'more file')}" if len(changed) > 3 else "")
         trace = _error_of(self._bootstrap)
         if trace is not None:
-            self._say(f"{files} changed, and the application cannot be loaded; the old code goes on:\n{trace}")
+            self._say(f"{files} changed, and the application cannot be loaded; the old code stays in use:\n{trace}")
             return
         self._say(f"{files} changed: reloading; jobs that run finish with the old code")
         fleet.reload(lambda: self._say(f"reloaded {files}; the next jobs run the new code"))
@@ -369,13 +368,7 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 def _templates() -> Iterator[tuple[str, str]]:
     """Each file of the project: its path in the folder, and its text."""
-    for path, template in _files(files("recruiter.cli") / "project", ""):
+    folder = Path(str(files("recruiter.cli") / "project"))
+    for template in sorted(folder.rglob(f"*{_SUFFIX}")):
+        path = template.relative_to(folder).as_posix()
         yield path.removesuffix(_SUFFIX).replace("gitignore", ".gitignore"), template.read_text(encoding="utf-8")
-
-
-def _files(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
-    for each in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if each.is_dir():
-            yield from _files(each, f"{prefix}{each.name}/")
-        elif each.name.endswith(_SUFFIX):
-            yield f"{prefix}{each.name}", each

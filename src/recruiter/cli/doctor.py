@@ -1,4 +1,4 @@
-"""`recruiter doctor` and `recruiter prepare`: check the fleet, and create what the database needs."""
+"""`recruiter doctor` and `recruiter prepare`: check the fleet, and create the collections of the database."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ All = Annotated[bool, Parameter(name="--all", negative=(), help=_EVERY)]
 
 
 def doctor(*, all_: All = False, late: str = "5m", common: ReportOptions = ReportOptions()) -> int:
-    """Checks MongoDB, the fleet and the jobs, and says what to do. Exit code 1 if a person must act now.
+    """Checks MongoDB, the fleet and the jobs, and explains what to do. Exit code 1 if a person must act now.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def _print(finding: Finding) -> None:
 
 
 def _below(text: str, blanks: int) -> str:
-    """With its further lines below the first, so that none can look like a finding of its own."""
+    """Indents further lines, so that none can look like another finding."""
     return f"\n{' ' * blanks}".join(text.splitlines())
 
 
@@ -70,7 +70,7 @@ def prepare(*, common: ReportOptions = ReportOptions()) -> None:
         if common.output == "table":
             for difference in made:
                 say(f"made: {difference}")
-        told = f"database {store.target.database} {'is' if made else 'was'} prepared"
-        common.report(told, {"database": store.target.database, "made": list(map(str, made))})
+        text = f"database {store.target.database} {'is' if made else 'was'} prepared"
+        common.report(text, {"database": store.target.database, "made": list(map(str, made))})
     finally:
         store.close()

@@ -23,7 +23,7 @@ def main() -> None:
 
 
 def _question(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[str, str, bool] | None:
-    """Host, port and whether `--live`; None for another command, and for one with other options."""
+    """Host, port and whether `--live`; None for any other command or option."""
     if arguments[:1] != ["health"]:
         return None
     words = [word for argument in arguments[1:] for word in argument.split("=", 1)]
@@ -48,16 +48,12 @@ def ask_port(host: str, port: int | str, live: bool) -> int:
             with connection.makefile("rb") as answer:
                 head, _, body = answer.read(65536).partition(b"\r\n\r\n")
         facts = json.loads(body)
-        well = head.split(b" ", 2)[1] == b"200"
-        text = f"the {facts['role']} is {path}" if well else f"the {facts['role']} is not {path}: {_told(facts)}"
+        well, reasons = head.split(b" ", 2)[1] == b"200", "; ".join(map(str, facts["reasons"]))
+        text = f"the {facts['role']} is {path}" if well else f"the {facts['role']} is not {path}: {reasons}"
     except (OSError, ValueError, LookupError, TypeError, OverflowError) as error:
         well, text = False, f"no process answers on health port {port}: {error}"
     print(text if text.isprintable() else ascii(text), file=sys.stdout if well else sys.stderr)
     return 0 if well else 1
-
-
-def _told(facts: Mapping[str, list[str]]) -> str:
-    return "; ".join(map(str, facts["reasons"]))
 
 
 if __name__ == "__main__":

@@ -61,10 +61,10 @@ def show_(id: str, /, *, common: ReportOptions = ReportOptions()) -> None:
         flow = recruiter.flows.find(id)
         report, steps = flow.report(), flow.steps()
         if common.output != "table":
-            rows = [{**asdict(step), "any": [each for each in step.after if each in step.any]} for step in steps]
+            rows = [{**asdict(step), "any": [id for id in step.after if id in step.any]} for step in steps]
             say_json({**_row(report), "flow": rows}, common.output)
             return
-        say(_told(report))
+        say(_described(report))
         write(console(), *_tree(steps), soft_wrap=True)
 
 
@@ -73,12 +73,14 @@ def cancel(id: str, /, *, yes: Yes = False, common: ChangeOptions = ChangeOption
     """Cancels every step of a flow that has not ended."""
     with recruiter_on(common) as recruiter:
         flow = recruiter.flows.find(id)
-        if not ask(f"{_told(flow.report())} Cancel it?", yes):
+        if not ask(f"{_described(flow.report())} Cancel it?", yes):
             common.report("Nothing was cancelled.", {"id": id, "count": 0})
             return 1
         cancelled = flow.cancel(by=common.author, reason=common.reason)
-        told = f"{_steps(cancelled)} being cancelled. To run them again when they have ended: recruiter flow retry {id}"
-        common.report(told, {"id": id, "count": cancelled})
+        text = (
+            f"{_steps(cancelled)} being cancelled. To run them again when they have ended: recruiter flow recover {id}"
+        )
+        common.report(text, {"id": id, "count": cancelled})
         return 0
 
 
@@ -87,8 +89,8 @@ def pause(id: str, /, *, common: ChangeOptions = ChangeOptions()) -> None:
     """Pauses a flow: none of its steps starts until it is resumed. Running steps continue."""
     with recruiter_on(common) as recruiter:
         recruiter.flows.find(id).pause(by=common.author, reason=common.reason)
-        told = f"flow {id} is paused. Resume it with: recruiter flow resume {id}"
-        common.report(told, {"id": id, "paused": True})
+        text = f"flow {id} is paused. Resume it with: recruiter flow resume {id}"
+        common.report(text, {"id": id, "paused": True})
 
 
 @app.command
@@ -99,9 +101,9 @@ def resume(id: str, /, *, common: ReportOptions = ReportOptions()) -> None:
         common.report(f"flow {id} goes on", {"id": id, "paused": False})
 
 
-@app.command
-def retry(id: str, /, *, lost: Flag = False, common: ReportOptions = ReportOptions()) -> None:
-    """Recovers the steps of a flow that have failed or were cancelled; the flow goes on where it stopped.
+@app.command(name="recover", alias="retry")
+def recover(id: str, /, *, lost: Flag = False, common: ReportOptions = ReportOptions()) -> None:
+    """Recovers the steps of a flow that have failed or were cancelled; the flow resumes where it stopped.
 
     Parameters
     ----------
@@ -114,7 +116,7 @@ def retry(id: str, /, *, lost: Flag = False, common: ReportOptions = ReportOptio
         recovered = flow.retry(lost=lost)
         common.report(f"{_steps(recovered)} recovered", {"id": id, "count": recovered, "lost": left})
         if left and common.output == "table":
-            say(f"Lost steps may have done their work and stay as they are: {left}. Recover them with --lost")
+            say(f"Lost steps may have done their work and stay unchanged: {left}. Recover them with --lost")
 
 
 def _steps(count: int) -> str:
@@ -137,7 +139,7 @@ def _row(flow: FlowReport) -> dict[str, Any]:
     }
 
 
-def _told(flow: FlowReport) -> str:
+def _described(flow: FlowReport) -> str:
     owner = f", of {flow.owner}" if flow.owner else ""
     steps = "1 step" if flow.total == 1 else f"{flow.total} steps"
     note = f"; {flow.note}" if flow.note else ""

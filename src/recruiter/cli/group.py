@@ -37,12 +37,12 @@ def list_(*, common: ReportOptions = ReportOptions()) -> None:
             pause = rules.pauses(group)
             serving = sum(1 for worker in workers if worker.groups is None or group in worker.groups)
             held = "all starts are blocked" if pause is rules.paused.get(FLEET) else "paused"
-            told = f"{held} by {remark(pause.by, pause.reason)}" if pause else "active"
-            told += f", shared by {rules.fair[group]}" if group in rules.fair else ""
-            rows.append({"group": group, "jobs": count, "workers": serving, "state": told})
+            text = f"{held} by {remark(pause.by, pause.reason)}" if pause else "active"
+            text += f", shared by {rules.fair[group]}" if group in rules.fair else ""
+            rows.append({"group": group, "jobs": count, "workers": serving, "state": text})
         if (blocked := rules.paused.get(FLEET)) is not None:
-            told = remark(blocked.by, blocked.reason, blocked.at)
-            say(f"All starts are blocked by {told}. Allow them with: recruiter group resume --all", stderr=True)
+            text = remark(blocked.by, blocked.reason, blocked.at)
+            say(f"All starts are blocked by {text}. Allow them with: recruiter group resume --all", stderr=True)
         show(rows, _COLUMNS, common.output, empty="No group has jobs.")
 
 
@@ -59,13 +59,13 @@ def pause(group: str | None = None, /, *, all: bool = False, common: ChangeOptio
         if all or group is None:
             _exactly_one(group, all)
             recruiter.controls.block_starts(by=common.author, reason=common.reason)
-            told = "All starts are blocked. Allow them with: recruiter group resume --all"
-            common.report(told, {"blocked": True})
+            text = "All starts are blocked. Allow them with: recruiter group resume --all"
+            common.report(text, {"blocked": True})
         else:
             with noting_new_names(recruiter, "group", group):
                 recruiter.controls.pause_group(group, by=common.author, reason=common.reason)
-                told = f"group {group} is paused. Resume it with: recruiter group resume {group}"
-                common.report(told, {"group": group, "paused": True})
+                text = f"group {group} is paused. Resume it with: recruiter group resume {group}"
+                common.report(text, {"group": group, "paused": True})
 
 
 @app.command
@@ -75,12 +75,12 @@ def resume(group: str | None = None, /, *, all: bool = False, common: ReportOpti
         if all or group is None:
             _exactly_one(group, all)
             was = recruiter.controls.allow_starts()
-            told = "jobs start again" if was else "starts were not blocked"
-            common.report(told, {"blocked": False, "changed": was})
+            text = "jobs start again" if was else "starts were not blocked"
+            common.report(text, {"blocked": False, "changed": was})
         else:
             was = recruiter.controls.resume_group(group)
-            told = f"group {group} is resumed" if was else f"group {group} was not paused"
-            common.report(told, {"group": group, "paused": False, "changed": was})
+            text = f"group {group} is resumed" if was else f"group {group} was not paused"
+            common.report(text, {"group": group, "paused": False, "changed": was})
 
 
 @app.command
@@ -109,26 +109,26 @@ def fair(
     with recruiter_on(common) as recruiter:
         if off:
             was = recruiter.controls.unshare_group(group)
-            told = f"group {group} is not shared any more" if was else f"group {group} was not shared"
-            common.report(told, {"group": group, "shared_by": None, "changed": was})
+            text = f"group {group} is no longer shared" if was else f"group {group} was not shared"
+            common.report(text, {"group": group, "shared_by": None, "changed": was})
             return
         with noting_new_names(recruiter, "group", group):
             tenant = by or "owner"
             recruiter.controls.share_group(group, tenant, weights=_weights(weight or []), set_by=getpass.getuser())
-            told = f"the jobs of group {group} take turns by {tenant}. Undo it with: recruiter group fair {group} --off"
-            common.report(told, {"group": group, "shared_by": tenant})
+            text = f"the jobs of group {group} take turns by {tenant}. Undo it with: recruiter group fair {group} --off"
+            common.report(text, {"group": group, "shared_by": tenant})
 
 
 def _weights(given: list[str]) -> dict[str, float]:
     weights = {}
-    for each in given:
-        tenant, equals, number = each.rpartition("=")
+    for text in given:
+        tenant, equals, number = text.rpartition("=")
         try:
             weights[tenant] = float(number)
         except ValueError:
             equals = ""
         if not equals or not tenant:
-            raise SettingsError(f"--weight is {each!r}; write TENANT=NUMBER, such as ada=3")
+            raise SettingsError(f"--weight is {text!r}; write TENANT=NUMBER, such as ada=3")
     return weights
 
 

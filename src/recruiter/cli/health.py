@@ -48,7 +48,7 @@ def health_(
     pid
         Only the process with this id.
     live
-        For liveness probes: exit code 0 also when MongoDB does not answer, or cannot be used.
+        For liveness probes: exit code 0 even if MongoDB does not answer, or cannot be used.
     considered_dead_after
         How long a recruiter or a cleaner may be silent (default 15s). A worker declares its own time.
     """

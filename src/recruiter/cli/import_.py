@@ -147,8 +147,8 @@ def _report(lines: list[_Line], names: Sequence[str], target: Target, dry_run: b
         say_json({"dry_run": dry_run, "counts": counts, "documents": list(rows)}, output)
         return 0
     show(list(rows), ["id", "what", "task", "told"], output, empty=f"There is no document to import in {where}.")
-    told = [plural(counts["job"], "job"), plural(counts["scheduler"], "scheduler")]
+    counted = [plural(counts["job"], "job"), plural(counts["scheduler"], "scheduler")]
     verb = "would be imported" if dry_run else "imported"
     known = f"; {before:,} of these {len(lines):,} had been imported before" if before else ""
-    say(f"{' and '.join(told)} {verb} from {where}, {plural(counts['left'], 'document')} left{known}")
+    say(f"{' and '.join(counted)} {verb} from {where}, {plural(counts['left'], 'document')} left{known}")
     return 0

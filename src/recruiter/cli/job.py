@@ -19,6 +19,7 @@ from recruiter.application import load_application
 from recruiter.cli import options as given
 from recruiter.cli.options import (
     ApplicationReportOptions,
+    ChangedJobs,
     ChosenJobs,
     CountOrAll,
     FilterOptions,
@@ -38,6 +39,8 @@ from recruiter.job_actions import JOB_ACTIONS, ActionResult, JobAction
 from recruiter.jobs import MOST_LISTED
 from recruiter.views.explain import waiting_reasons
 from recruiter.views.record import job_record
+
+Ids = Annotated[str, Parameter(help="The ids of the jobs; leave them out to use a filter.")]
 
 app = App(name="job", help="Find jobs, look at them, change, cancel, recover and remove them.")
 
@@ -71,15 +74,15 @@ def list_(
         for page in _pages(recruiter, wanted, limit, after, full):
             found, next_ = found + len(page), page.next
             if common.output == "table":
-                some = _rows(recruiter, page, recruiter.clock.now())
+                page_rows = _rows(recruiter, page, recruiter.clock.now())
             else:
-                some = [job_record(job, minimal=not full) for job in page]
+                page_rows = [job_record(job, minimal=not full) for job in page]
             for document in page.unreadable:
                 say(document, stderr=True)
             if common.output == "jsonl":  # as they come: there may be very many
-                show(some, (), common.output, empty="")
+                show(page_rows, (), common.output, empty="")
             else:
-                rows += some
+                rows += page_rows
         if not found and after is None:
             recruiter.jobs.recognize(wanted)
         if common.output != "jsonl":
@@ -137,43 +140,29 @@ def show_(id: str, /, *, log: CountOrAll = 20, common: ReportOptions = ReportOpt
 
 
 @app.command
-def cancel(*ids: str, who: given.AuthorOptions = given.AuthorOptions(), chosen: ChosenJobs = ChosenJobs()) -> int:
-    """Cancels jobs that have not ended, by their ids or by a filter: waiting ones never run, running ones are stopped.
-
-    Parameters
-    ----------
-    ids
-        The ids of the jobs; leave them out to use a filter.
-    """
-    return _act("cancel", ids, chosen, by=who.author, reason=who.reason)
+def cancel(*ids: Ids, chosen: ChangedJobs = ChangedJobs()) -> int:
+    """Cancels jobs that have not ended, by their ids or by a filter: waiting jobs never run, running jobs are
+    stopped."""
+    return _act("cancel", ids, chosen, by=chosen.author, reason=chosen.reason)
 
 
 @app.command
-def run(*ids: str, who: given.AuthorOptions = given.AuthorOptions(), chosen: ChosenJobs = ChosenJobs()) -> int:
-    """Makes postponed jobs due, by their ids or by a filter, including jobs that wait for their retry or sleep.
-
-    Parameters
-    ----------
-    ids
-        The ids of the jobs; leave them out to use a filter.
-    """
-    return _act("run", ids, chosen, by=who.author, reason=who.reason)
+def run(*ids: Ids, chosen: ChangedJobs = ChangedJobs()) -> int:
+    """Makes postponed jobs due, by their ids or by a filter, including jobs that wait for their retry or sleep."""
+    return _act("run", ids, chosen, by=chosen.author, reason=chosen.reason)
 
 
 @app.command
 def reschedule(
-    *ids: str,
+    *ids: Ids,
     at: str | None = None,
     in_: Annotated[str | None, Parameter(name="--in")] = None,
-    who: given.AuthorOptions = given.AuthorOptions(),
-    chosen: ChosenJobs = ChosenJobs(),
+    chosen: ChangedJobs = ChangedJobs(),
 ) -> int:
     """Gives waiting jobs another time, by their ids or by a filter. Jobs that a worker holds are refused.
 
     Parameters
     ----------
-    ids
-        The ids of the jobs; leave them out to use a filter.
     at
         When: 2030-12-01T22:18:00Z.
     in_
@@ -182,40 +171,31 @@ def reschedule(
     if (at is None) == (in_ is None):
         raise SettingsError("give the new time: --at 2030-12-01T22:18:00Z, or --in 2h")
     moment = None if at is None else _date(at)
-    return _act("reschedule", ids, chosen, at=moment, in_=in_, by=who.author, reason=who.reason)
+    return _act("reschedule", ids, chosen, at=moment, in_=in_, by=chosen.author, reason=chosen.reason)
 
 
 @app.command
-def reprioritise(
-    *ids: str,
-    priority: float,
-    who: given.AuthorOptions = given.AuthorOptions(),
-    chosen: ChosenJobs = ChosenJobs(),
-) -> int:
+def reprioritise(*ids: Ids, priority: float, chosen: ChangedJobs = ChangedJobs()) -> int:
     """Gives waiting jobs another priority, by their ids or by a filter. Jobs that a worker holds are refused.
 
     Parameters
     ----------
-    ids
-        The ids of the jobs; leave them out to use a filter.
     priority
         The new priority: a higher one goes first inside its group.
     """
     number = int(priority) if priority.is_integer() else priority
-    return _act("reprioritise", ids, chosen, priority=number, by=who.author, reason=who.reason)
+    return _act("reprioritise", ids, chosen, priority=number, by=chosen.author, reason=chosen.reason)
 
 
 @app.command
-def recover(*ids: str, schedule_at: str | None = None, again: Flag = False, chosen: ChosenJobs = ChosenJobs()) -> int:
+def recover(*ids: Ids, schedule_at: str | None = None, again: Flag = False, chosen: ChosenJobs = ChosenJobs()) -> int:
     """Runs ended jobs again, as new jobs, by their ids or by a filter.
 
     A filter without a state selects jobs that failed or were lost and have not been recovered yet. A job that succeeded
-    is repeated only with --again, or if you say yes to the question.
+    is repeated only with --again, or if you answer the question with yes.
 
     Parameters
     ----------
-    ids
-        The ids of the jobs; leave them out to use a filter.
     schedule_at
         When: 2030-12-01T22:18:00Z (default: now).
     again
@@ -226,14 +206,8 @@ def recover(*ids: str, schedule_at: str | None = None, again: Flag = False, chos
 
 
 @app.command
-def remove(*ids: str, chosen: ChosenJobs = ChosenJobs()) -> int:
-    """Removes ended jobs for good, by their ids or by a filter. Waiting and running jobs are refused.
-
-    Parameters
-    ----------
-    ids
-        The ids of the jobs; leave them out to use a filter.
-    """
+def remove(*ids: Ids, chosen: ChosenJobs = ChosenJobs()) -> int:
+    """Removes ended jobs for good, by their ids or by a filter. Waiting and running jobs are refused."""
     return _act("remove", ids, chosen)
 
 
@@ -289,8 +263,8 @@ def _pages(recruiter: Recruiter, wanted: JobFilter, limit: int, after: str | Non
     looked_at = found = 0
     with looking() as tell:
         while True:
-            some = min(MOST_LISTED, limit - found) if limit else MOST_LISTED
-            page = recruiter.jobs.list(wanted, limit=some, after=after, minimal=not full)
+            size = min(MOST_LISTED, limit - found) if limit else MOST_LISTED
+            page = recruiter.jobs.list(wanted, limit=size, after=after, minimal=not full)
             looked_at, found, after = looked_at + page.looked_at, found + len(page), page.next
             yield page
             if after is None or found == limit:
@@ -315,7 +289,7 @@ def _date(text: str) -> datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-# -- many jobs at once ---------------------------------------------------------------------------------------------
+# -- actions on many jobs ---------------------------------------------------------------------------------------------
 
 
 def _act(verb: str, ids: Sequence[str], chosen: ChosenJobs, **options: Any) -> int:
@@ -325,11 +299,11 @@ def _act(verb: str, ids: Sequence[str], chosen: ChosenJobs, **options: Any) -> i
         raise SettingsError(f"name the jobs to {verb}: give ids, or a filter such as --task, or --everything")
     with recruiter_on(chosen) as recruiter:
         if ids:
-            return _each(recruiter, JOB_ACTIONS[verb], ids, chosen, options)
+            return _one_by_one(recruiter, JOB_ACTIONS[verb], ids, chosen, options)
         return _many(recruiter, JOB_ACTIONS[verb], filter, chosen, options)
 
 
-def _each(
+def _one_by_one(
     recruiter: Recruiter, action: JobAction, ids: Sequence[str], chosen: ChosenJobs, options: dict[str, Any]
 ) -> int:
     """One job after another; an error of one does not stop the others."""
@@ -382,8 +356,7 @@ def _many(
     return 0
 
 
-_PATIENCE = 1.0
-"""Seconds before the line appears."""
+_QUIET_SECONDS = 1.0
 
 
 @contextmanager
@@ -394,7 +367,7 @@ def looking() -> Iterator[Callable[[int, int], None]]:
     began = time.monotonic()
 
     def tell(looked_at: int, found: int) -> None:
-        if page.is_terminal and time.monotonic() - began > _PATIENCE:
+        if page.is_terminal and time.monotonic() - began > _QUIET_SECONDS:
             status.update(f"read {looked_at:,} jobs, found {found:,} …")
             status.start()
 

@@ -1,4 +1,4 @@
-"""`recruiter limit …`: limits how many jobs run at once, or start in a period."""
+"""`recruiter limit …`: limits how many jobs run concurrently, or start in a period."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RESOURCES = (
     *(Column(name, right=True) for name in ("limit", "used", "available")),
 )
 
-app = App(name="limit", help="Limit how many jobs run at once, or start in a period.")
+app = App(name="limit", help="Limit how many jobs run concurrently, or start in a period.")
 
 
 @app.command(name="list")
@@ -58,9 +58,9 @@ def set_(
     subject
         task:NAME, group:NAME, key:KIND or key:TASK/KIND (each key separately), or resource:NAME (the whole fleet).
     at_once
-        How many jobs may run at once; for a resource, how much of it may be in use.
+        Maximum number of running jobs; for a resource, the amount of it that may be in use.
     count
-        How many may start in the period --per.
+        Maximum number of starts in the period --per.
     per
         For --count: 1m, "1 hour", …
     floating
@@ -72,8 +72,8 @@ def set_(
         with noting_new_names(recruiter, kind, name) if kind in ("group", "task") else nullcontext():
             limit = recruiter.controls.set_limit(subject, at_once, count=count, per=per, floating=floating, by=by)
             row = _row(limit)
-            told = [name for name in ("subject", "at_once", "rate") if row[name] is not None]
-            common.report(", ".join(f"{name.replace('_', ' ')} {row[name]}" for name in told), row)
+            names = [name for name in ("subject", "at_once", "rate") if row[name] is not None]
+            common.report(", ".join(f"{name.replace('_', ' ')} {row[name]}" for name in names), row)
 
 
 @app.command
@@ -82,9 +82,9 @@ def remove(subject: str, /, *, common: ReportOptions = ReportOptions()) -> None:
     with recruiter_on(common) as recruiter:
         recruiter.controls.remove_limit(subject)
         declared = recruiter.controls.rules().declared.get(subject)
-        again = f"has the limit of the application again: {_told(declared)}" if declared is not None else ""
+        again = f"has the limit of the application again: {_described(declared)}" if declared is not None else ""
         facts = {"removed": subject, "declared": None if declared is None else _row(declared)}
-        common.report(f"{subject} {again or 'has no limit any more'}", facts)
+        common.report(f"{subject} {again or 'has no limit now'}", facts)
 
 
 @app.command
@@ -108,14 +108,14 @@ def _source(limit: Limit, rules: Rules) -> dict[str, Any]:
     """Whether the application declares the limit or a person has set it; then also the declared limit."""
     declared = rules.declared.get(limit.subject)
     if limit.subject not in rules.set_by:
-        return {"source": "declared", "set_by": None, "declared": _told(limit)}
+        return {"source": "declared", "set_by": None, "declared": _described(limit)}
     by = rules.set_by[limit.subject]
-    told = None if declared is None else _told(declared)
-    instead = f", declared: {told}" if told is not None else ""
-    return {"source": f"set by {by or 'somebody'}{instead}", "set_by": by, "declared": told}
+    described = None if declared is None else _described(declared)
+    instead = f", declared: {described}" if described is not None else ""
+    return {"source": f"set by {by or 'somebody'}{instead}", "set_by": by, "declared": described}
 
 
-def _told(limit: Limit) -> str:
+def _described(limit: Limit) -> str:
     parts = (f"{limit.at_once:g} at once" if limit.at_once is not None else "", str(limit.rate or ""))
     return ", ".join(part for part in parts if part)
 

@@ -27,13 +27,13 @@ app = App(
 )
 
 COMMANDS: Final = {
-    "start": ("start:app", "Start one of the processes, or all of them."),
+    "start": ("start:app", "Start a single process, or all of them."),
     "job": ("job:app", "Find jobs, look at them, change, cancel, recover and remove them."),
     "scheduler": ("scheduler:app", "List and control repeatable jobs."),
     "flow": ("flow:app", "List and control flows: jobs that wait for others."),
     "worker": ("worker:app", "List workers, drain them, resume them."),
     "group": ("group:app", "List groups of jobs, pause and resume them, share them fairly."),
-    "limit": ("limit:app", "Limit how many jobs run at once, or start in a period."),
+    "limit": ("limit:app", "Limit how many jobs run concurrently, or start in a period."),
     "analytics": (
         "analytics:analytics",
         "Counts waiting, running and recently ended jobs, with how late they started and how long they took.",
@@ -50,18 +50,18 @@ COMMANDS: Final = {
     "metrics": (
         "web:metrics",
         "Metrics for Prometheus at /metrics: jobs, workers, leader, limits and schedules of the whole fleet.\n\n"
-        "Each scrape reads MongoDB, at most every five seconds. Run one of these for each database. If "
+        "Each scrape reads MongoDB, at most every five seconds. Run one such process for each database. If "
         "RECRUITER_METRICS_TOKEN is set, scrapers must send it (`Authorization: Bearer`).",
     ),
     "dev": (
         "dev:dev",
         "Starts a private MongoDB, a recruiter, a worker, a cleaner and the web console, with your FILE loaded.\n\n"
         "For development. When a Python file changes, the application is loaded again. Ctrl-C ends everything when the "
-        "running jobs have finished; a second Ctrl-C ends everything at once.",
+        "running jobs have finished; a second Ctrl-C ends everything immediately.",
     ),
     "doctor": (
         "doctor:doctor",
-        "Checks MongoDB, the fleet and the jobs, and says what to do. Exit code 1 if a person must act now.",
+        "Checks MongoDB, the fleet and the jobs, and explains what to do. Exit code 1 if a person must act now.",
     ),
     "health": (
         "health:health_",
@@ -121,11 +121,11 @@ def run(arguments: Sequence[str]) -> None:
         say(f"recruiter: the command is `{command}`", stderr=True)
         sys.exit(2)
     try:
-        said = console(stderr=True)
-        sys.exit(app(arguments, exit_on_error=False, error_console=said, result_action=_AS_EXIT_CODE))
+        errors_to = console(stderr=True)
+        sys.exit(app(arguments, exit_on_error=False, error_console=errors_to, result_action=_AS_EXIT_CODE))
     except CycloptsError as error:  # it is printed already
-        if (told := _hint(error)) is not None:
-            say(f"recruiter: {told}", stderr=True)
+        if (hint := _hint(error)) is not None:
+            say(f"recruiter: {hint}", stderr=True)
         sys.exit(2)
     except RecruiterError as error:
         print_error(error)
@@ -165,7 +165,7 @@ def _unexpected(error: Exception, debug: bool) -> None:
 # -- hints for words of other systems; cyclopts suggests the nearest word for a misspelt one --------------------------
 
 _EXPLAIN = "`recruiter job show ID` says why a job is not running"
-_RECOVER = "`recruiter job recover ID` runs an ended job again, `recruiter flow retry ID` the failed steps of a flow"
+_RECOVER = "`recruiter job recover ID` runs an ended job again, `recruiter flow recover ID` the failed steps of a flow"
 _REMOVE = "`recruiter job remove ID` removes an ended job, `recruiter job cancel ID` cancels one that has not ended"
 _PURGE = (
     "`recruiter job remove --everything` removes all ended jobs, `recruiter job cancel --everything` cancels all "
@@ -199,7 +199,7 @@ _COMMAND_WORDS: Final = {
     "run": "`recruiter start worker` runs jobs; `recruiter job run ID` makes a postponed job due",
     "start": "`recruiter start worker`",
 }
-"""By the word that is no command, wherever it stands."""
+"""Hints by the unknown word, in any position."""
 
 _OPTION_WORDS: Final = {
     "--status": "write --state",
@@ -213,7 +213,7 @@ _OPTION_WORDS: Final = {
 
 
 def _hint(error: CycloptsError) -> str | None:
-    """What to type instead of the word that the command line does not know."""
+    """The correct words for an unknown word of the command line."""
     if isinstance(error, UnknownOptionError):
         return _OPTION_WORDS.get(error.token.keyword or error.token.value)
     if isinstance(error, UnknownCommandError) and error.unused_tokens:

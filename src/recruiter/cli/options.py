@@ -9,25 +9,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
+from recruiter.app import Recruiter
+from recruiter.application import Application, load_application
 from recruiter.cli.output import Output, say, say_json
 from recruiter.domain.duration import to_timedelta
 from recruiter.domain.search.filter import FILTER_WORDS, FilterWord, JobFilter, filter_from_words
 from recruiter.errors import InvalidDuration, InvalidFilter, SettingsError
-from recruiter.first_use import ImportedOnUse
 from recruiter.settings import CONFIG_VARIABLE, LogFormat, LogLevel, Settings
 from recruiter.store.connection import Target
-
-if TYPE_CHECKING:
-    from recruiter import app, application
-    from recruiter.app import Recruiter
-    from recruiter.application import Application
-else:
-    app, application = ImportedOnUse("recruiter.app"), ImportedOnUse("recruiter.application")
 
 Flag = Annotated[bool, Parameter(negative=())]
 Yes = Annotated[bool, Parameter(negative=(), help="Do not ask for confirmation.")]
@@ -70,9 +64,9 @@ PATIENCE = 5.0
 @dataclass(frozen=True)
 class TargetOptions:
     target: str | None = None
-    "Where MongoDB is: 127.0.0.1:27017 (default), host/database, mongodb://… or mongodb+srv://…"
+    "The address of MongoDB: 127.0.0.1:27017 (default), host/database, mongodb://… or mongodb+srv://…"
     prefix: str | None = None
-    "In front of the name of each collection of Recruiter (default recruiter.); empty for none."
+    "The begin of the name of each collection of Recruiter (default recruiter.); may be empty."
     config: str | None = None
     "A settings file instead of recruiter.toml."
 
@@ -90,9 +84,9 @@ class AuthorOptions:
     """The author of a change, and the reason."""
 
     reason: str | None = None
-    "The reason, shown to everybody who looks at it later."
+    "The reason, shown with the change."
     by: str | None = None
-    "Who does this (default: your user name)."
+    "The author (default: your user name)."
 
     @property
     def author(self) -> str:
@@ -158,9 +152,9 @@ class HealthOptions:
 @dataclass(frozen=True)
 class RecruiterOptions:
     lease_time: str | None = None
-    "How long a silent leader stays the leader (default 5s)."
+    "Time after which a silent leader loses the lead (default 5s)."
     considered_dead_after: str | None = None
-    "How long a worker may be silent before its jobs go to others (default 15s). Each worker declares its own time."
+    "Time after which the jobs of a silent worker go to others (default 15s). Each worker declares its own time."
     backoff_from: str | None = None
     "Shortest pause between two searches for due jobs (default 5ms)."
     backoff_to: str | None = None
@@ -173,9 +167,9 @@ class WorkerOptions:
     work_on: Annotated[list[str] | None, Parameter(negative=())] = None
     "Only jobs of this group; may be repeated (default: every group)."
     processes: int | None = None
-    "How many child processes run jobs (default 1)."
+    "Number of child processes that run jobs (default 1)."
     concurrency: int | None = None
-    "How many jobs run at once in each child: async ones in one event loop, others in threads (default 1)."
+    "Number of concurrent jobs in each child: async jobs in one event loop, others in threads (default 1)."
     resources: str | None = None
     "The resources of this host that jobs may use: proc=8,mem=32GiB,gpu=1 (default: all processors and memory)."
     host: str | None = None
@@ -183,29 +177,29 @@ class WorkerOptions:
     memory_limit: str | None = None
     "A child process larger than this is replaced after its job, e.g. 512MB."
     memory_hard_limit: str | None = None
-    "A child process that grows larger than this, with the processes it started, is ended at once; its job fails."
+    "A child process that grows larger than this, with the processes it started, is killed; its job fails."
     grace: str | None = None
-    "How long running jobs may take to finish when asked to stop (default 30s)."
+    "Time for running jobs to finish when the worker is asked to stop (default 30s)."
     heartbeat: str | None = None
-    "How often the worker writes its heartbeat (default 1s)."
+    "Interval between two heartbeats of the worker (default 1s)."
     settle_within: str | None = None
-    "How long outcomes of jobs may gather before they are written together (default 200ms)."
+    "Longest time that outcomes of jobs gather before they are written together (default 200ms)."
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class WorkerDeathOptions:
     considered_dead_after: str | None = None
-    "How long this worker may be silent before its jobs go to others, and before it ends them itself (default 15s)."
+    "Time without a heartbeat after which the jobs of this worker go to others; it stops them itself (default 15s)."
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
 class CleanerOptions:
     clean_after: str | None = None
-    "How long ended jobs are kept (default 5 days)."
+    "Time to keep ended jobs (default 5 days)."
     keep_failed: str | None = None
-    "How long ended jobs that did not succeed are kept (default: like --clean-after)."
+    "Time to keep ended jobs that did not succeed (default: like --clean-after)."
     wait_at_least: str | None = None
     "Shortest pause between two cleanings (default 1m)."
     wait_at_most: str | None = None
@@ -216,7 +210,7 @@ class CleanerOptions:
 def recruiter_on(target: TargetOptions) -> Iterator[Recruiter]:
     """A Recruiter on the database that the options name, for commands that look and control."""
     settings = settings_from(target)
-    with app.Recruiter(settings.target, prefix=settings.prefix) as recruiter:
+    with Recruiter(settings.target, prefix=settings.prefix) as recruiter:
         recruiter.patience = PATIENCE
         recruiter.prepares = False
         yield recruiter
@@ -226,9 +220,9 @@ def recruiter_on(target: TargetOptions) -> Iterator[Recruiter]:
 def application_recruiter(options: ApplicationOptions) -> Iterator[Recruiter]:
     """A Recruiter on the database of the options or of the application, with the application's tasks and schedules."""
     settings = settings_from(options)
-    loaded = application.load_application(settings.bootstrap)
+    loaded = load_application(settings.bootstrap)
     target = target_for(settings, loaded.target)
-    with app.Recruiter(target.uri, prefix=target.prefix) as recruiter:
+    with Recruiter(target.uri, prefix=target.prefix) as recruiter:
         recruiter.registry = loaded.registry
         recruiter.schedules.merge(loaded.schedules)
         yield recruiter
@@ -247,8 +241,8 @@ def recruiter_of(application: Application, settings: Settings) -> Recruiter:
     target = target_for(settings, application.target)
     if settings.model_fields_set & {"target", "prefix"}:
         application.point_at(target)
-    owners = [owner for owner in application.owners if isinstance(owner, app.Recruiter)]
-    return owners[0] if owners else app.Recruiter(target.uri, prefix=target.prefix)
+    owners = [owner for owner in application.owners if isinstance(owner, Recruiter)]
+    return owners[0] if owners else Recruiter(target.uri, prefix=target.prefix)
 
 
 def settings_from(*groups: object) -> Settings:
@@ -302,6 +296,12 @@ class ChosenJobs(ReportOptions):
     "Select all jobs; without ids and filters."
     yes: Yes = False
     which: FilterOptions = FilterOptions()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ChangedJobs(ChosenJobs, AuthorOptions):
+    """The same, with the author of the change."""
 
 
 @contextmanager

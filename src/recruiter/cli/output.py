@@ -15,7 +15,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from importlib import import_module
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 from rich.cells import cell_len
@@ -36,12 +37,6 @@ from recruiter.errors import (
     SettingsError,
     StoreError,
 )
-from recruiter.first_use import ImportedOnUse
-
-if TYPE_CHECKING:
-    from recruiter import application
-else:
-    application = ImportedOnUse("recruiter.application")
 
 Output = Annotated[
     Literal["table", "json", "jsonl"], Parameter(help="A table, one JSON document, or one JSON document per line.")
@@ -124,7 +119,7 @@ def ask(question: str, yes: bool) -> bool:
 
 
 def choose(question: str, names: Sequence[str]) -> str | None:
-    """Asks for one of the names, by number or name; None without an answer."""
+    """Asks for a name from the list, by number or name; None without an answer."""
     if not sys.stdin.isatty():
         raise RecruiterError(
             f"{question} There is no terminal to answer on; name one of: {', '.join(map(one_line, names))}"
@@ -154,7 +149,7 @@ def as_text(value: Any) -> str:
         return one_line(str(value))
     if isinstance(value, Mapping):
         return one_line(json.dumps(value, default=_plain, ensure_ascii=False))
-    return ", ".join(as_text(each) for each in value) if isinstance(value, Iterable) else one_line(str(value))
+    return ", ".join(as_text(item) for item in value) if isinstance(value, Iterable) else one_line(str(value))
 
 
 def as_json(value: Any, output: Output = "json") -> str:
@@ -178,8 +173,10 @@ def _plain(value: Any) -> Any:
 
 def print_error(error: RecruiterError) -> None:
     """On standard error, without secrets. An application that cannot be loaded is shown the place in its own code."""
-    told = application.account(error) if isinstance(error, ApplicationError) else str(error)
-    say(mask(f"recruiter: {told}"), stderr=True)
+    # Imported here: `recruiter --help` must not wait for it.
+    is_application = isinstance(error, ApplicationError)
+    text = import_module("recruiter.application").account(error) if is_application else str(error)
+    say(mask(f"recruiter: {text}"), stderr=True)
 
 
 def exit_code(error: RecruiterError) -> int:
@@ -225,10 +222,10 @@ class Column:
 def table_of(rows: Sequence[Row], columns: Iterable[str | Column], width: int) -> Table:
     """As many of the columns as fit, in their order. Columns with the highest rank are left out first, and empty
     columns unless their rank is 0. Cut text ends with `…`."""
-    all_ = [Column(column) if isinstance(column, str) else column for column in columns]
-    texts = {column: [as_text(row.get(column.name)) for row in rows] for column in all_}
-    full = {column: max(map(cell_len, (column.header, *texts[column]))) for column in all_}
-    kept = [column for column in all_ if column.rank == 0 or any(texts[column])]
+    candidates = [Column(column) if isinstance(column, str) else column for column in columns]
+    texts = {column: [as_text(row.get(column.name)) for row in rows] for column in candidates}
+    full = {column: max(map(cell_len, (column.header, *texts[column]))) for column in candidates}
+    kept = [column for column in candidates if column.rank == 0 or any(texts[column])]
     while len(kept) > 1 and _room(kept, full) > width and max(column.rank for column in kept):
         kept.remove(max(kept, key=lambda column: column.rank))
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _GAP, 0, 0))
@@ -293,5 +290,5 @@ def sparkline(values: Sequence[float], *, plain: bool = False) -> str:
 def bar(part: float, width: int, *, plain: bool = False) -> str:
     """How far: ████░░░░."""
     full = round(max(0.0, min(1.0, part)) * width)
-    done, rest = ("#", ".") if plain else ("█", "░")
-    return done * full + rest * (width - full)
+    done, left = ("#", ".") if plain else ("█", "░")
+    return done * full + left * (width - full)

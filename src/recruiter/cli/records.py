@@ -75,8 +75,8 @@ def _what(job: Job, waits_for: str | None) -> str | None:
         return error or job.why
     if job.state is State.RUNNING:
         return " ".join(filter(None, (job.stage, f"{job.progress:.0%}" if job.progress else "")))
-    told = (waits_for, f"after {error}" if job.error and job.ended_at is None else None)
-    return "; ".join(filter(None, told)) or None
+    parts = (waits_for, f"after {error}" if job.error and job.ended_at is None else None)
+    return "; ".join(filter(None, parts)) or None
 
 
 def _took(job: Job, now: datetime) -> str | None:
@@ -159,15 +159,19 @@ def _facts(job: Job) -> Iterator[tuple[str, Any]]:
 
 
 def _attempts(job: Job) -> str:
-    more = [
-        (job.crashes, "ended when their process died"),
-        (job.worker_deaths, "times its whole worker died"),
-        (job.snoozes - job.conflicts, "times it asked to be run later"),
-        (job.conflicts, "times its transaction met another one for too long"),
+    counted = [
+        (job.crashes, "its process died"),
+        (job.worker_deaths, "its whole worker died"),
+        (job.snoozes - job.conflicts, "deferred"),
+        (job.conflicts, "deferred because of conflicting transactions"),
     ]
-    runs = job.state is State.RUNNING
-    began = [f"{job.attempts} ended", "1 runs"] if runs else [str(job.attempts)]
-    return ", ".join([*began, *(f"{number} {told}" for number, told in more if number)])
+    running = job.state is State.RUNNING
+    attempts = [f"{job.attempts} ended", "1 running"] if running else [str(job.attempts)]
+    return ", ".join([*attempts, *(f"{event} {_times(number)}" for number, event in counted if number)])
+
+
+def _times(number: int) -> str:
+    return {1: "once", 2: "twice"}.get(number, f"{number} times")
 
 
 def _id(id: Any) -> str | None:
@@ -178,11 +182,11 @@ def _id(id: Any) -> str | None:
 
 
 def _history(job: Job) -> Iterator[tuple[str, str]]:
-    for at, told in sorted(_moments(job), key=lambda moment: moment[0]):
-        yield _exactly(at), told
+    for at, event in sorted(_events(job), key=lambda dated: dated[0]):
+        yield _exactly(at), event
 
 
-def _moments(job: Job) -> Iterator[tuple[datetime, str]]:
+def _events(job: Job) -> Iterator[tuple[datetime, str]]:
     """Events at the same time keep this order."""
     yield job.created_at, "created"
     if isinstance(job.scheduled_at, datetime) and job.scheduled_at != UNTIL_SIGNAL:  # beyond the year 9999 it is none
@@ -236,7 +240,7 @@ def _texts(job: Job, lines: int, width: int) -> Iterator[tuple[str, str]]:
     if isinstance(job, ArchivedJob) and job.result is not None:
         yield "result", _document(shown_payload(job.result), width)
     if job.checkpoints:
-        yield "checkpoints", "\n".join(f"{_exactly(each.at)}  {each.name}" for each in job.checkpoints)
+        yield "checkpoints", "\n".join(f"{_exactly(done.at)}  {done.name}" for done in job.checkpoints)
     attempts = list(_numbered(job))
     for (number, attempt), later in zip_longest(attempts, job.executions[1:]):
         same = later is not None and later.trace == attempt.trace
@@ -245,8 +249,8 @@ def _texts(job: Job, lines: int, width: int) -> Iterator[tuple[str, str]]:
     if job.log:
         shown = job.log[-lines:] if lines else job.log
         before = len(job.log) - len(shown) + job.log_cut
-        told = f" (the last {len(shown):,} lines of {before + len(shown):,})" if before else ""
-        yield f"log{told}", "\n".join(f"{_exactly(line.at)}  {line.text}" for line in shown)
+        extent = f" (the last {len(shown):,} lines of {before + len(shown):,})" if before else ""
+        yield f"log{extent}", "\n".join(f"{_exactly(line.at)}  {line.text}" for line in shown)
 
 
 def _account(attempt: Execution, number: int, *, same: bool) -> Iterator[str]:

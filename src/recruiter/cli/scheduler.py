@@ -34,7 +34,7 @@ def list_(*, common: ApplicationReportOptions = ApplicationReportOptions()) -> N
     """Lists all schedulers, with their schedule, their next and their last run."""
     with application_recruiter(common) as recruiter:
         found = recruiter.store.schedulers.all()
-        rows = [_row(each) for each in found]
+        rows = [_row(scheduler) for scheduler in found]
         rows += [{"urn": document.id, "state": f"unreadable: {document.reason}"} for document in found.unreadable]
         show(rows, _COLUMNS, common.output, empty="There are no schedulers.")
 
@@ -54,17 +54,17 @@ def next_(urn: str, /, *, count: Count = 5, common: ApplicationReportOptions = A
         if common.output == "table":
             runs = [{"run": _local(moment, zone), "UTC": moment} for moment in moments]
         else:
-            runs = [{"urn": urn, "run": each, "local": each.astimezone(zone).isoformat()} for each in moments]
+            runs = [{"urn": urn, "run": moment, "local": moment.astimezone(zone).isoformat()} for moment in moments]
         show(runs, ("run", "UTC"), common.output, empty=f"Scheduler {urn} will not run again.")
 
 
 @app.command
 def pause(urn: str, /, *, common: ApplicationChangeOptions = ApplicationChangeOptions()) -> None:
-    """Pauses a scheduler: it makes no jobs until it is resumed."""
+    """Pauses a scheduler: it creates no jobs until it is resumed."""
     with application_recruiter(common) as recruiter:
         recruiter.scheduler(urn).pause(by=common.author, reason=common.reason)
-        told = f"scheduler {urn} is paused. Resume it with: recruiter scheduler resume {urn}"
-        common.report(told, {"urn": urn, "paused": True})
+        text = f"scheduler {urn} is paused. Resume it with: recruiter scheduler resume {urn}"
+        common.report(text, {"urn": urn, "paused": True})
 
 
 @app.command
@@ -74,14 +74,14 @@ def resume(urn: str, /, *, common: ApplicationReportOptions = ApplicationReportO
         scheduler = recruiter.scheduler(urn)
         scheduler.resume()
         runs = scheduler.next_runs(1)
-        told = f"; it runs next at {_local(runs[0], _zone(scheduler.find()))}" if runs else ""
+        next_run = f"; it runs next at {_local(runs[0], _zone(scheduler.find()))}" if runs else ""
         facts = {"urn": urn, "paused": False, "next_run": runs[0] if runs else None}
-        common.report(f"scheduler {urn} is resumed{told}", facts)
+        common.report(f"scheduler {urn} is resumed{next_run}", facts)
 
 
 @app.command
 def run(urn: str, /, *, common: ApplicationReportOptions = ApplicationReportOptions()) -> None:
-    """Makes a job of a scheduler now, beside its occurrences."""
+    """Creates an extra job of a scheduler now."""
     with application_recruiter(common) as recruiter:
         made = recruiter.scheduler(urn).run_now().id
         common.report(f"job {made} will run as soon as a worker is free", {"urn": urn, "id": made})
@@ -103,7 +103,7 @@ def remove(
         The urn of the scheduler; without it you choose from a list.
     """
     with application_recruiter(common) as recruiter:
-        urns = [each.urn for each in recruiter.schedulers()] if urn is None else []
+        urns = [scheduler.urn for scheduler in recruiter.schedulers()] if urn is None else []
         if urn is None and not urns:
             common.report("There are no schedulers.", {"removed": None})
             return 0

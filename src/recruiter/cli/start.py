@@ -36,7 +36,7 @@ from recruiter.settings import Settings
 from recruiter.store.connection import Target
 from recruiter.store.database import ServerFacts, Store
 
-app = App(name="start", help="Start one of the processes, or all of them.")
+app = App(name="start", help="Start a single process, or all of them.")
 
 _PAUSE_SECONDS = 0.5
 
@@ -48,7 +48,7 @@ def start_recruiter(
     own: given.RecruiterOptions = given.RecruiterOptions(),
     probes: given.HealthOptions = given.HealthOptions(),
 ) -> None:
-    """Assigns jobs to workers. Any number may run; one of them leads."""
+    """Assigns jobs to workers. Any number of recruiters may run; one leads."""
     settings = settings_from(common, own, probes)
     with _failures_logged("recruiter", settings), _service_manager("recruiter", settings) as manager:
         application = load_application(settings.bootstrap)
@@ -87,14 +87,7 @@ def start_worker(
         with _Process("worker", settings, fork_server.ask_target(), manager) as process:
             if settings.bootstrap is None:
                 process.events.emit("worker.no_application")
-            WorkerProcess(
-                process.store,
-                process.events,
-                process.stop,
-                settings,
-                fork_server,
-                manager=manager,
-            ).run()
+            WorkerProcess(process.store, process.events, process.stop, settings, fork_server, manager=manager).run()
 
 
 @app.command(name="cleaner")
@@ -128,7 +121,7 @@ def start_all(
     worker: given.WorkerOptions = given.WorkerOptions(),
     cleaner: given.CleanerOptions = given.CleanerOptions(),
 ) -> int:
-    """Starts a recruiter, a worker and a cleaner together; ends when one of them ends."""
+    """Starts a recruiter, a worker and a cleaner together; ends when any of them ends."""
     settings = settings_from(common, recruiter, worker, cleaner)
     stop = Stop()
     stop.listen_to_signals()

@@ -53,7 +53,7 @@ def top(*, every: Duration = "1s", once: bool = False, common: given.TargetOptio
     page = console()
     with recruiter_on(common) as recruiter:
         if once or not page.is_terminal:
-            write(page, _look(recruiter, page, Pace(), height=None))
+            write(page, _screen(recruiter, page, Pace(), height=None))
             return
         pace = Pace()
         with _keys() as key, Live(console=page, screen=True, auto_refresh=False) as live:
@@ -65,27 +65,27 @@ def top(*, every: Duration = "1s", once: bool = False, common: given.TargetOptio
                     return
 
 
-def _look(recruiter: Recruiter, page: SafeConsole, pace: Pace, height: int | None) -> Screen:
-    seen, told = overview(recruiter.store, jobs=_MOST_RUNNING, within=_SERIES), recruiter.analytics()
-    due = [kind for kind, queue in told.queues.items() if queue.queued]
+def _screen(recruiter: Recruiter, page: SafeConsole, pace: Pace, height: int | None) -> Screen:
+    seen, report = overview(recruiter.store, jobs=_MOST_RUNNING, within=_SERIES), recruiter.analytics()
+    due = [kind for kind, queue in report.queues.items() if queue.queued]
     reasons = kinds_waiting(recruiter.store, due[:_MOST_EXPLAINED], seen.rules, seen.at)
     why = {kind: reason.text for kind, reason in reasons.items()}
-    failed = _failed(recruiter, told)
-    return Screen(seen, told, why, failed, pace.since_last(seen), page.options.ascii_only, height)
+    failed = _failed(recruiter, report)
+    return Screen(seen, report, why, failed, pace.since_last(seen), page.options.ascii_only, height)
 
 
-def _failed(recruiter: Recruiter, told: Analytics) -> Sequence[Job]:
+def _failed(recruiter: Recruiter, report: Analytics) -> Sequence[Job]:
     """The jobs that have failed in the time that the screen is about, the newest first."""
-    states = [state for state in (State.FAILED, State.LOST) if told.ended.get(state)]
+    states = [state for state in (State.FAILED, State.LOST) if report.ended.get(state)]
     if not states:
         return ()
-    return recruiter.jobs.list(minimal=True, state=states, ended_since=told.since, limit=_MOST_FAILED).jobs
+    return recruiter.jobs.list(minimal=True, state=states, ended_since=report.since, limit=_MOST_FAILED).jobs
 
 
 def _look_again(recruiter: Recruiter, page: SafeConsole, pace: Pace) -> RenderableType:
     """A screen that lives on while MongoDB is away."""
     try:
-        return _look(recruiter, page, pace, page.height)
+        return _screen(recruiter, page, pace, page.height)
     except StoreUnreachable as error:
         return Text(f"{error}\nTrying again. q ends.", style="red")
 
@@ -159,26 +159,26 @@ class Screen:
         yield from _left_out(len(workers) - shown[1], "workers")
         yield Text()
         yield self._running(running[: shown[2]], width)
-        yield from _left_out(sum(len(each.running) for each in workers) - shown[2], "running jobs")
+        yield from _left_out(sum(len(worker.running) for worker in workers) - shown[2], "running jobs")
         if self.failed:
             yield Text()
             yield self._failures(self.failed[: shown[3]], width)
 
     def _head(self) -> Iterable[Text]:
-        overview, told = self.overview, self.analytics
+        overview, report = self.overview, self.analytics
         leader = overview.leader
         who = f"led by {leader.host} (pid {leader.pid}), term {leader.term}" if leader else "NO RECRUITER LEADS"
         yield _line(f"{overview.at:%Y-%m-%d %H:%M:%S} UTC  {who}", "" if leader else "bold red")
-        jobs = told.jobs
+        jobs = report.jobs
         counts = (("queued", jobs.queued), ("running", jobs.running), ("postponed", jobs.postponed))
         text = "  ".join(f"{number(count)} {name}" for name, count in counts)
         zombies = f"  {number(jobs.zombies)} zombies" if jobs.zombies else ""
-        yield _line(text + zombies + counted_before(told, overview.at), "bold")
+        yield _line(text + zombies + counted_before(report, overview.at), "bold")
         now = "" if self.pace is None else f"{number(self.pace)} a second now, "
-        ended = ", ".join(f"{number(count)} {state}" for state, count in sorted(told.ended.items())) or "nothing"
-        past = brief((told.until - told.since).total_seconds())
-        yield _line(f"ended {now}{number(told.throughput.value)} a minute: {ended} in {past}", "")
-        late, took = told.latency, told.execution_time
+        ended = ", ".join(f"{number(count)} {state}" for state, count in sorted(report.ended.items())) or "nothing"
+        past = brief((report.until - report.since).total_seconds())
+        yield _line(f"ended {now}{number(report.throughput.value)} a minute: {ended} in {past}", "")
+        late, took = report.latency, report.execution_time
         yield _line(
             f"latency {brief(late.average)} (95 % {brief(late.p95)})   "
             f"execution time {brief(took.average)} (95 % {brief(took.p95)})",
@@ -245,9 +245,9 @@ class Screen:
         ]
         rows = []
         for job in running:
-            told = f"{bar(job.progress, _BAR, plain=self.plain)} {job.progress:4.0%} {job.stage or ''}".rstrip()
+            progress = f"{bar(job.progress, _BAR, plain=self.plain)} {job.progress:4.0%} {job.stage or ''}".rstrip()
             facts = {"running": str(job.id), "for": self._ago(job.since), "task": job.task, "worker": job.worker}
-            rows.append({**facts, "progress": told if job.stage or job.progress else None})
+            rows.append({**facts, "progress": progress if job.stage or job.progress else None})
         return table_of(rows, columns, width)
 
     def _failures(self, failed: Sequence[Job], width: int) -> Table:

@@ -69,9 +69,9 @@ def web(
         wanted: dict[str, Any] = {} if redact is None else {"redact": redact}
         app = package.dashboard(recruiter, access=access, actions=actions, **wanted)
         opened = server.bound(host, port)
-        told = "" if actions else ", read-only (--actions allows actions)"
+        mode = "" if actions else ", read-only (--actions allows actions)"
         place = f"{server.address_of(opened).rstrip('/')}{root_path.rstrip('/')}/"
-        write(console(stderr=True), Text.assemble("web console at ", (place, "bold"), told), soft_wrap=True)
+        write(console(stderr=True), Text.assemble("web console at ", (place, "bold"), mode), soft_wrap=True)
         server.serve(app, opened, root_path)
 
 
@@ -118,7 +118,7 @@ def metrics(
 ) -> int:
     """Metrics for Prometheus at /metrics: jobs, workers, leader, limits and schedules of the whole fleet.
 
-    Each scrape reads MongoDB, at most every five seconds. Run one of these for each database. If
+    Each scrape reads MongoDB, at most every five seconds. Run one such process for each database. If
     RECRUITER_METRICS_TOKEN is set, scrapers must send it (`Authorization: Bearer`).
 
     Parameters
@@ -137,17 +137,12 @@ def metrics(
             recruiter.store.check()
             sys.stdout.write(exposed.written()[0].decode())
             return 0
-        _check(recruiter)
+        try:
+            recruiter.store.check()
+        except StoreUnreachable as error:  # any other error is permanent and ends the command
+            say(f"{error}. recruiter_up is 0 until it answers", stderr=True)
         _serve(exposition.server(exposed, host, port))
     return 0
-
-
-def _check(recruiter: Recruiter) -> None:
-    """A permanent error ends the command; while MongoDB does not answer, `recruiter_up` is 0."""
-    try:
-        recruiter.store.check()
-    except StoreUnreachable as error:
-        say(f"{error}. The metrics say recruiter_up 0 until it answers", stderr=True)
 
 
 def _serve(server: Any) -> None:

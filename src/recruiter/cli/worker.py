@@ -32,7 +32,7 @@ _COLUMNS = (
 
 @app.command(name="list")
 def list_(*, common: ReportOptions = ReportOptions()) -> None:
-    """Lists the workers on the roster: what each serves, holds and runs, and when it was last seen."""
+    """Lists the workers on the roster: their groups, slots and jobs, and when each was last seen."""
     with recruiter_on(common) as recruiter:
         now, entries = recruiter.clock.now(), recruiter.store.roster.entries()
         rows = [_record(entry, now) if common.output != "table" else _row(entry, now) for entry in entries]
@@ -79,8 +79,8 @@ def drain(worker: str, /, *, common: ChangeOptions = ChangeOptions()) -> None:
     """Drains a worker: it finishes the jobs it holds and gets no new ones."""
     with recruiter_on(common) as recruiter:
         recruiter.controls.drain_worker(worker, by=common.author, reason=common.reason)
-        told = f"worker {worker} gets no new jobs. Resume it with: recruiter worker resume {worker}"
-        common.report(told, {"worker": worker, "drained": True})
+        text = f"worker {worker} gets no new jobs. Resume it with: recruiter worker resume {worker}"
+        common.report(text, {"worker": worker, "drained": True})
 
 
 @app.command

@@ -1,11 +1,11 @@
-"""Doctor: looks at everything, changes nothing, and says what is wrong and what to do.
+"""Doctor: checks everything, changes nothing, and reports problems with their remedies.
 
     server      the MongoDB server, its replica set, oplog and disk
     schema      collections, indexes, validators
-    fleet       who leads, who works, whose clock is wrong
-    jobs        what waits and will not run, what is paused, what was set aside
+    fleet       the leader, the workers, and their clocks
+    jobs        waiting jobs that cannot run, pauses, archived documents
     schedulers  repeatable jobs that are broken or late
-    documents   what cannot be read, in every collection
+    documents   unreadable documents, in every collection
 
 A question that this user may not ask becomes a note, and the next one is asked.
 """
@@ -54,7 +54,7 @@ def _ask(
             yield note(about, Code.CHECK_FAILED, f"a check could not run. {refused}", "All other checks ran")
         except StoreUnreachable:
             raise
-        except StoreError as error:  # an index is missing, or somebody has written what nobody can read
-            told = " ".join(str(error).split())
+        except StoreError as error:  # an index is missing, or a document is unreadable
+            text = " ".join(str(error).split())
             todo = "Repair missing indexes first (recruiter prepare), then run the doctor again"
-            yield problem(about, Code.CHECK_FAILED, f"a check could not run. {head(told, _MAX_TEXT_CHARACTERS)}", todo)
+            yield problem(about, Code.CHECK_FAILED, f"a check could not run. {head(text, _MAX_TEXT_CHARACTERS)}", todo)

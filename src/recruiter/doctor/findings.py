@@ -66,7 +66,7 @@ class Finding:
     code: Code
     text: str
     todo: str = ""
-    """What to do; empty when there is nothing."""
+    """The remedy; may be empty."""
 
     def __str__(self) -> str:
         return f"{self.text}. {self.todo}" if self.todo else self.text
@@ -86,19 +86,19 @@ def problem(about: str, code: Code, text: str, todo: str) -> Finding:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """From what on `doctor` calls something a problem."""
+    """The thresholds of the findings."""
 
     silent: timedelta = timedelta(seconds=15)
-    """Without a heartbeat for so long, a process is taken for dead."""
+    """A process without a heartbeat for this time counts as dead."""
     standing_by: timedelta = timedelta(seconds=8)
-    """A recruiter shows life every 5 seconds; one that has not for so long is not counted on."""
+    """A recruiter shows life every 5 seconds; after this time it does not count."""
     clock: timedelta = timedelta(seconds=2)
-    """A host's clock may be so far off the server's."""
+    """Largest difference between the clocks of a host and the server."""
     takeovers: int = 5
-    """So many terms of leadership in `takeovers_within` are too many."""
+    """Number of terms in `takeovers_within` that is a problem."""
     takeovers_within: timedelta = timedelta(minutes=10)
     behind: timedelta = timedelta(minutes=1)
-    """A secondary may lag so far behind."""
+    """Longest lag of a secondary."""
     short_oplog: timedelta = timedelta(hours=24)
     shortest_oplog: timedelta = timedelta(hours=1)
     disk_filling: float = 0.8
@@ -113,13 +113,13 @@ class Thresholds:
     """Seconds for counting all jobs that wait."""
     lanes_told: int = 20
     set_aside: timedelta = timedelta(days=1)
-    """What was set aside before that, somebody has had the time to look at."""
+    """Older archived documents are not reported."""
     set_aside_told: int = 10
     unreadable_told: int = 20
-    """Of each collection; the others are counted."""
+    """Number of documents to name in each collection; the others are counted."""
     unreadable_counted: int = 10_000
-    """Likewise; whatever is beyond that is not looked for."""
+    """Number of documents to count in each collection."""
     unreadable_since: timedelta = timedelta(days=7)
-    """What ended before that is not looked at again."""
+    """Jobs that ended earlier are not checked."""
     late: timedelta = timedelta(minutes=1)
-    """An occurrence may be made so late."""
+    """Longest delay of an occurrence."""

@@ -98,7 +98,7 @@ def _cleaner(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[F
 
 
 def _clocks(store: Store, facts: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
-    """Jobs run on time all the same: everybody goes by the server's clock."""
+    """A wrong clock does not delay jobs, because all processes use the server's clock."""
     measured = [(entry.host, entry.clock_offset) for entry in store.processes.entries()]
     measured += [(entry.host, entry.clock_offset) for entry in store.roster.entries()]
     offsets = {host: timedelta(seconds=offset) for host, offset in measured if offset is not None}

@@ -33,22 +33,24 @@ def _lanes(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Fin
     rules, now = store.limits.read(), store.clock.now()
     waiting = _waiting(store, now, thresholds)
     situation = read_situation(store, rules, now)
-    open_lanes = {lane: each for lane, each in waiting.items() if rules.pauses(lane.group) is None}
-    reasons = {lane: situation.why_waiting(lane) or _of_key(situation, each.first) for lane, each in open_lanes.items()}
-    told = [
+    open_lanes = {lane: queue for lane, queue in waiting.items() if rules.pauses(lane.group) is None}
+    reasons = {
+        lane: situation.why_waiting(lane) or _of_key(situation, queue.first) for lane, queue in open_lanes.items()
+    }
+    findings = [
         finding
         for lane, reason in sorted(reasons.items(), key=lambda item: str(item[0]))
         if reason is not None and (finding := _judged(lane, waiting[lane], reason)) is not None
     ]
-    yield from told[: thresholds.lanes_told]
-    if len(told) > thresholds.lanes_told:
-        more = f"jobs of {len(told) - thresholds.lanes_told} more lanes cannot run either"
-        yield replace(told[-1], text=more, todo="recruiter group list shows the groups")
+    yield from findings[: thresholds.lanes_told]
+    if len(findings) > thresholds.lanes_told:
+        more = f"jobs of {len(findings) - thresholds.lanes_told} more lanes cannot run either"
+        yield replace(findings[-1], text=more, todo="recruiter group list shows the groups")
     late = list(_late(reasons, waiting, now, thresholds))
     busy = list(_saturated(store, reasons, waiting, now))
     yield from [*late, *busy]
-    if not told and not late and not busy and not rules.paused:
-        jobs = _counted((each.jobs for each in waiting.values()), "job waits or runs", "jobs wait or run")
+    if not findings and not late and not busy and not rules.paused:
+        jobs = _counted((queue.jobs for queue in waiting.values()), "job waits or runs", "jobs wait or run")
         yield ok("jobs", f"{jobs}; nothing blocks the queue")
     yield from _pauses(rules, waiting)
 
@@ -66,9 +68,9 @@ class _Waiting(NamedTuple):
     """The lane of that job, with the key of a limit if it has one."""
 
 
-def _counted(counts: Iterable[int | None], one: str, several: str) -> str:
+def _counted(counts: Iterable[int | None], one: str, plural_noun: str) -> str:
     counts = list(counts)
-    return f"many {several}" if None in counts else plural(sum(filter(None, counts)), one, several)
+    return f"many {plural_noun}" if None in counts else plural(sum(filter(None, counts)), one, plural_noun)
 
 
 def _waiting(store: Store, now: datetime, thresholds: Thresholds) -> dict[Lane, _Waiting]:
@@ -169,12 +171,12 @@ def _saturated(
     if not largest:
         yield note("jobs", Code.SATURATED, text, "Start more workers, or raise --processes")
         return
-    told = [
+    held = [
         f"task {task} holds {plural(len(since), 'slot')}, for up to {humanize(_whole(now - min(since)))}"
         for task, since in largest
     ]
     todo = f"Start more workers, raise --processes, or keep slots free: recruiter limit set task:{largest[0][0]} NUMBER"
-    yield note("jobs", Code.SATURATED, f"{text}; {'; '.join(told)}", todo)
+    yield note("jobs", Code.SATURATED, f"{text}; {'; '.join(held)}", todo)
 
 
 def _long_jobs(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
@@ -200,13 +202,13 @@ def _long_jobs(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator
 def _pauses(rules: Rules, waiting: Mapping[Lane, _Waiting]) -> Iterator[Finding]:
     for name, pause in sorted(rules.paused.items()):
         if name == FLEET:
-            jobs = _counted((each.jobs for each in waiting.values()), "job waits or runs", "jobs wait or run")
+            jobs = _counted((queue.jobs for queue in waiting.values()), "job waits or runs", "jobs wait or run")
             text = f"all starts are blocked, and {jobs}; blocked by {remark(pause.by, pause.reason, pause.at)}"
             level = Level.PROBLEM if waiting else Level.NOTE
             yield Finding(level, "jobs", Code.STARTS_BLOCKED, text, "Allow them: recruiter group resume --all")
         else:
             group = name.removeprefix("group:")
-            counts = (each.jobs for lane, each in waiting.items() if lane.group == group)
+            counts = (queue.jobs for lane, queue in waiting.items() if lane.group == group)
             jobs = _counted(counts, "job waits", "jobs wait")
             text = f"group {group} is paused, and {jobs}; paused by {remark(pause.by, pause.reason)}"
             yield note("jobs", Code.PAUSED, text, f"Let them start: recruiter group resume {group}")
@@ -256,7 +258,7 @@ def _judged_scheduler(store: Store, scheduler: Scheduler, now: datetime, thresho
     if scheduler.broken:
         todo = f"Correct its policy or its job and create it again; or: recruiter scheduler remove {scheduler.urn}"
         return problem(
-            "schedulers", Code.BROKEN_SCHEDULER, f"{who} is broken and makes no jobs: {scheduler.broken}", todo
+            "schedulers", Code.BROKEN_SCHEDULER, f"{who} is broken and creates no jobs: {scheduler.broken}", todo
         )
     if scheduler.paused:
         todo = f"Resume it: recruiter scheduler resume {scheduler.urn}"
@@ -266,10 +268,10 @@ def _judged_scheduler(store: Store, scheduler: Scheduler, now: datetime, thresho
         late = humanize(now.replace(microsecond=0) - scheduler.next_at.replace(microsecond=0))
         todo = "Only a leader makes its jobs: see the finding about the leader"
         return problem("schedulers", Code.LATE_SCHEDULER, f"{who} is {late} late", todo)
-    told = scheduler.broken_promise(last_success(store, scheduler), now)
-    if told is not None:
+    overdue = scheduler.broken_promise(last_success(store, scheduler), now)
+    if overdue is not None:
         todo = f"Look at its jobs: recruiter scheduler list, and recruiter scheduler next {scheduler.urn}"
-        return problem("schedulers", Code.OVERDUE_SUCCESS, f"{who} {told}", todo)
+        return problem("schedulers", Code.OVERDUE_SUCCESS, f"{who} {overdue}", todo)
     return None
 
 
@@ -303,7 +305,7 @@ _HARMLESS = frozenset(["leases", "roster", "processes", "archived", "statistics"
 def _documents(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
     most, counted = thresholds.unreadable_told, thresholds.unreadable_counted
     since = store.clock.now() - thresholds.unreadable_since
-    looks: dict[str, Callable[[], Sequence[Unreadable]]] = {
+    checks: dict[str, Callable[[], Sequence[Unreadable]]] = {
         "leases": store.leases.unreadable,
         "roster": store.roster.unreadable,
         "schedulers": lambda: store.schedulers.all().unreadable,
@@ -316,10 +318,10 @@ def _documents(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator
         "actions": lambda: store.actions.latest(counted).unreadable,
         "unique_keys": lambda: store.unique_keys.unreadable(counted, thresholds.counting),
     }
-    for name, look in looks.items():
+    for name, check in checks.items():
         try:
-            found = [replace(each, collection=store.name_of(each.collection)) for each in look()]
-            yield from _told(name, found, most, counted)
+            found = [replace(document, collection=store.name_of(document.collection)) for document in check()]
+            yield from _damaged(name, found, most, counted)
         except StoreUnreachable as error:
             yield note(
                 "documents",
@@ -329,7 +331,7 @@ def _documents(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator
             )
 
 
-def _told(collection: str, unreadable: Sequence[Unreadable], most: int, counted: int) -> Iterator[Finding]:
+def _damaged(collection: str, unreadable: Sequence[Unreadable], most: int, counted: int) -> Iterator[Finding]:
     level = Level.NOTE if collection in _HARMLESS else Level.PROBLEM
     for document in unreadable[:most]:
         yield Finding(level, "documents", Code.DAMAGED_DOCUMENT, str(document), _TODO[collection])

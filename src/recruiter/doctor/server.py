@@ -14,7 +14,7 @@ from recruiter.store.server import Disk, Member, Oplog
 
 _GIB = 2**30
 _MEMBERS_TIMEOUT_SECONDS = 2.0
-"""Seconds for those that are left to be found."""
+"""Time to find the remaining members."""
 _WORKING = ("PRIMARY", "SECONDARY", "ARBITER")
 
 
@@ -73,16 +73,16 @@ def judge_members(members: Sequence[Member], thresholds: Thresholds) -> Iterator
 def _judge_member(member: Member, thresholds: Thresholds) -> Finding | None:
     who = f"member {member.name} of the replica set"
     if not member.healthy:
-        told = f" ({member.told})" if member.told else ""
+        reason = f" ({member.told})" if member.told else ""
         return problem(
-            "server", Code.MEMBER, f"{who} is down{told}", "Start it, or take it out of the set: rs.remove()"
+            "server", Code.MEMBER, f"{who} is down{reason}", "Start it, or take it out of the set: rs.remove()"
         )
     if member.state not in _WORKING:
         return note(
             "server",
             Code.MEMBER,
             f"{who} is {member.state}",
-            "Wait until it is SECONDARY; its log says how far it is",
+            "Wait until it is SECONDARY; its log shows the progress",
         )
     if member.behind is not None and member.behind > thresholds.behind:
         text = f"{who} is {humanize(member.behind)} behind the primary"
@@ -172,13 +172,14 @@ NOBODY = problem(
 
 def _schema(store: Store, facts: ServerFacts, _thresholds: Thresholds) -> Iterator[Finding]:
     differences = store.differences()
-    if [each.collection for each in differences if each.kind is Kind.NO_COLLECTION] == store.collections():
+    missing = [difference.collection for difference in differences if difference.kind is Kind.NO_COLLECTION]
+    if missing == store.collections():
         yield NOBODY
         return
     if facts.schema is not None and facts.schema != SCHEMA:
         yield _judged_schema(facts.schema)
-        # The validators are those of the other release.
-        differences = [each for each in differences if each.kind is not Kind.OTHER_VALIDATOR]
+        # The other release has set the validators.
+        differences = [difference for difference in differences if difference.kind is not Kind.OTHER_VALIDATOR]
     for difference in differences:
         yield _judged_difference(difference)
     if not any(difference.kind is not Kind.EXTRA_INDEX for difference in differences):
@@ -189,7 +190,7 @@ def _judged_schema(schema: int) -> Finding:
     if schema > SCHEMA:
         text = f"the database has schema {schema}, and this release makes {SCHEMA}: a newer release has prepared it"
         return note(
-            "schema", Code.SCHEMA, text, "Upgrade this Recruiter soon: the release after next will not run beside it"
+            "schema", Code.SCHEMA, text, "Upgrade this Recruiter soon: the release after next will not run with it"
         )
     text = f"the database has schema {schema}, and this release makes {SCHEMA}"
     return note("schema", Code.SCHEMA, text, "Run: recruiter prepare")
@@ -211,7 +212,7 @@ def _judged_difference(difference: Difference) -> Finding:
             return problem("schema", Code.SCHEMA, text, todo)
         case Kind.EXTRA_INDEX:
             text = f"{difference} is not Recruiter's: it costs a little with every job"
-            return note("schema", Code.EXTRA_INDEX, text, "Drop it if nobody needs it")
+            return note("schema", Code.EXTRA_INDEX, text, "Drop it if no program needs it")
 
 
 SCHEMA_CHECKS = (_schema,)

@@ -1,1 +1,1 @@
-"""PURE: what a job, a worker, an assignment, a retry decision are. No pymongo, no clock, no logging."""
+"""Pure values and decisions about jobs, workers, assignments and retries. No pymongo, no clock, no logging."""

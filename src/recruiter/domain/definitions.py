@@ -2,8 +2,8 @@
 
 Two definitions may want one name. That is fine only if the second is the first one, executed again: by
 `importlib.reload`, as `__main__` and as a module, or in a notebook cell that is run again. Their qualified name and
-file do not tell: two functions behind one decorator, two closures and two classes of one factory have both in common.
-So with each definition stands which *execution* of a module body made it. Two definitions of one execution are two.
+file cannot decide: two functions behind one decorator, two closures and two classes of one factory share both. So each
+definition is stored with the *execution* of a module body that made it. Two definitions of one execution are different.
 
     python shop.py          charge ─┐ one execution: refused        importlib.reload(shop)   charge again: accepted
                             refund ─┘                               import shop              charge again: accepted
@@ -37,7 +37,7 @@ _executions: WeakKeyDictionary[Any, _Execution] = WeakKeyDictionary()
 
 
 def note(definition: object) -> None:
-    """Remembers which execution made this function or class; to be called while it is being defined."""
+    """Remembers which execution made this function or class. Call it while it is being defined."""
     try:
         if definition not in _executions:
             _executions[definition] = _current_execution()
@@ -63,13 +63,13 @@ def same_definition(known: object, new: object) -> bool:
 
 
 def qualified_name(cls: type) -> str:
-    """The name of a class as it is stored: the same whether its file is run as a script or imported."""
+    """The stored name of a class: the same whether its file is run as a script or imported."""
     module = module_name(cls.__module__)
     return cls.__qualname__ if module == "builtins" else f"{module}.{cls.__qualname__}"
 
 
 def module_name(name: str) -> str:
-    """What other processes call this module: `shop` for `python shop.py`, `pkg.mod` for `python -m pkg.mod`."""
+    """The name of this module in other processes: `shop` for `python shop.py`, `pkg.mod` for `python -m pkg.mod`."""
     module = sys.modules.get(name)
     spec = getattr(module, "__spec__", None)
     if name in _MAIN and spec is not None:

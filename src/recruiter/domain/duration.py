@@ -1,6 +1,6 @@
-"""Durations and moments, as people write them.
+"""Durations and points in time, as people write them.
 
-A duration is a number of seconds, a timedelta, or a text such as "5 minutes". A moment is a date such as
+A duration is a number of seconds, a timedelta, or a string such as "5 minutes". A point in time is a date such as
 2026-11-16T03:00Z or 2026-11-16, or how long ago it was: 2h, "30 minutes ago".
 """
 
@@ -19,7 +19,7 @@ _EXAMPLES = "a number of seconds, a timedelta, or a text such as '30s', '5 minut
 
 DurationLike = timedelta | int | float | str
 
-# A person's text is short; a longer one comes from somebody who likes regular expressions to backtrack.
+# A longer string may be an attack that makes a regular expression backtrack.
 _LONGEST_TEXT = 100
 _NUMBER = re.compile(r"[\d.]+")
 _WHOLE_NUMBER = re.compile(r"\d+\.?\d*|\.\d+")
@@ -40,7 +40,7 @@ def to_seconds(value: DurationLike) -> float:
 
 
 def humanize(duration: timedelta) -> str:
-    """A text for people, exact to the microsecond: "1m 30s". `to_timedelta` reads it back."""
+    """For people, exact to the microsecond: "1m 30s". `to_timedelta` reads it back."""
     if duration < _ZERO:
         return f"-{humanize(-duration)}"
     minutes, seconds = divmod(duration.seconds, 60)
@@ -54,7 +54,7 @@ def humanize(duration: timedelta) -> str:
 
 
 def brief(seconds: float | None) -> str:
-    """A text for people, as exact as they need it, in two units at most: "1m 17s", "3.2s", "12ms"; "–" for None."""
+    """For people, in two units at most: "1m 17s", "3.2s", "12ms"; "–" for None."""
     if seconds is None:
         return "–"
     if seconds < 0.0001:
@@ -63,10 +63,10 @@ def brief(seconds: float | None) -> str:
         return f"{_one_decimal(seconds * 1000)}ms"
     if seconds < 60:
         return f"{_one_decimal(seconds)}s"
-    minutes, rest = divmod(int(seconds), 60)
+    minutes, seconds_left = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
-    parts = [(days, "d"), (hours, "h"), (minutes, "m"), (rest, "s")]
+    parts = [(days, "d"), (hours, "h"), (minutes, "m"), (seconds_left, "s")]
     first = next(place for place, (amount, _) in enumerate(parts) if amount)
     return " ".join(f"{amount}{unit}" for amount, unit in parts[first : first + 2] if amount)
 
@@ -109,17 +109,17 @@ def _parse(text: str) -> float:
 
 
 Moment = datetime | timedelta
-"""A moment; or a duration, which is counted back from now."""
+"""A date; or a duration, which is counted back from now."""
 MomentLike = datetime | timedelta | int | float | str
 
 EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
 UNTIL_SIGNAL = datetime(9999, 1, 1, tzinfo=UTC)
-"""When a job is due that waits for a signal without a timeout. For people: "when its signal comes"."""
+"""The time of a job that waits for a signal without a timeout. For people: "when its signal comes"."""
 _MOMENT_EXAMPLES = "a date such as 2026-11-16T03:00Z, or how long ago, such as 2h or '30 minutes'"
 
 
 def to_moment(name: str, value: object) -> Moment:
-    """What a person means by it. A date in text without a time zone is in UTC. Raises InvalidFilter."""
+    """Reads a date or a duration. A date in a string without a time zone is in UTC. Raises InvalidFilter."""
     if isinstance(value, str):
         return _read_moment(name, value.strip())
     if isinstance(value, datetime):
@@ -130,7 +130,7 @@ def to_moment(name: str, value: object) -> Moment:
 
 
 def resolved(moment: Moment, now: datetime) -> datetime:
-    """As a date; so long ago that there is no such date is the earliest there is."""
+    """As a date; EARLIEST if there is no such date."""
     if isinstance(moment, datetime):
         return moment
     try:
@@ -140,7 +140,7 @@ def resolved(moment: Moment, now: datetime) -> datetime:
 
 
 def not_before(moment: datetime) -> datetime:
-    """The first whole millisecond that is not before it: MongoDB cuts what is finer, which would be too early."""
+    """Rounds up to whole milliseconds: MongoDB would round down, which is too early."""
     finer = moment.microsecond % 1000
     try:
         return moment + timedelta(microseconds=1000 - finer) if finer else moment

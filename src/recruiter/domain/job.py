@@ -22,36 +22,36 @@ from recruiter.errors import InvalidName
 
 LONGEST_NAME = 200
 MOST_SIGNALS = 1_000
-"""Of one job."""
+"""Maximum number of signals of one job."""
 MOST_SIGNAL_BYTES = 4 * 1024 * 1024
-"""Of all signals of one job, as they are stored."""
+"""Maximum stored size of all signals of one job."""
 NO_SIGNAL = "no signal came in time"
 """The problem of a wait that timed out."""
 
 
 class Checkpoint(NamedTuple):
-    """Something that a job has done (`current_job.once`, `sleep`, `wait_for`), and does not do again in a later run."""
+    """A part of a job that is done (`current_job.once`, `sleep`, `wait_for`), and is not repeated in a later run."""
 
     name: str
     at: datetime
     result: Any = None
-    """As it is stored."""
+    """In its stored form."""
     problem: str | None = None
     """Why there is no result: it could not be stored, or no signal came in time."""
 
 
 class Signal(NamedTuple):
-    """Something that a job was told from outside."""
+    """A message to a job from outside."""
 
     name: str
     at: datetime
     data: Any = None
     by: str | None = None
-    """Who sent it, if they said so."""
+    """The sender, if known."""
 
 
 class SignalWait(NamedTuple):
-    """What a job waits for."""
+    """A job's wait for a signal."""
 
     signal: str
     since: datetime
@@ -69,36 +69,36 @@ def check_checkpoint(kind: str, name: object) -> str:
 
 
 class Happened(StrEnum):
-    """What happened to a job beside its attempts. The words are stored as written here: they never change."""
+    """Events of a job other than its attempts. The values are stored: they never change."""
 
     RESCHEDULED = "rescheduled"
     RUN_NOW = "run-now"
     REPRIORITISED = "reprioritised"
     HANDED_BACK = "handed-back"
-    """Its worker ended it and let it wait again; no attempt was counted."""
+    """Its worker stopped it and let it wait again; no attempt was counted."""
     SIGNAL = "signal"
     SLEPT = "slept"
     WAITED = "waited"
     """It left its worker to wait for a signal."""
     FLOW_PAUSED = "flow-paused"
     CANCELLED = "cancelled"
-    """A person asked for it."""
+    """At the request of a person."""
     RECOVERED = "recovered"
-    """It was run once more, as another job; or it is that other job."""
+    """It runs again as another job, or it is that other job."""
 
 
 HISTORY_KEPT = 50
-"""How many entries the history of a job has; the oldest go first."""
+"""Maximum number of entries in the history of a job; the oldest are removed first."""
 
 
 class HistoryEntry(NamedTuple):
-    """Something that happened to a job."""
+    """An event of a job."""
 
     at: datetime
     what: str
-    """One of `Happened`."""
+    """A value of `Happened`."""
     by: str | None = None
-    """The person or the worker that did it."""
+    """The person or the worker that caused it."""
     reason: str | None = None
     old: datetime | JobId | float | None = None
     """The time or priority before a change, or the job that this one repeats."""
@@ -109,20 +109,20 @@ class HistoryEntry(NamedTuple):
         old, new = _written(self.old), _written(self.new)
         match self.what:
             case Happened.RESCHEDULED | Happened.REPRIORITISED:
-                told = f"{self.what} from {old} to {new}"
+                text = f"{self.what} from {old} to {new}"
             case Happened.SIGNAL:
-                told = f"got the signal {new!r}"
+                text = f"got the signal {new!r}"
             case Happened.WAITED:
-                told = f"left its slot to wait for the signal {new!r}"
+                text = f"left its slot to wait for the signal {new!r}"
             case Happened.RECOVERED:
-                told = f"recovered as {new}" if self.new is not None else f"made to repeat {old}"
+                text = f"recovered as {new}" if self.new is not None else f"made to repeat {old}"
             case _:
-                told = _TOLD.get(self.what, self.what)
+                text = _TEXTS.get(self.what, self.what)
         by = f" by {self.by}" if self.by is not None else ""
-        return f"{told}{by}{f': {self.reason}' if self.reason else ''}"
+        return f"{text}{by}{f': {self.reason}' if self.reason else ''}"
 
 
-_TOLD: Mapping[str, str] = {
+_TEXTS: Mapping[str, str] = {
     Happened.RUN_NOW: "made due",
     Happened.HANDED_BACK: "handed back",
     Happened.SLEPT: "left its slot to sleep",
@@ -135,11 +135,11 @@ def _written(value: object) -> str:
 
 
 EXECUTIONS_KEPT = 20
-"""How many attempts a job remembers; the oldest go first."""
+"""Maximum number of attempts that a job keeps; the oldest are removed first."""
 
 
 class Execution(NamedTuple):
-    """One attempt: when, where, and what went wrong if anything did."""
+    """One attempt: its times, its worker, and its error, if any."""
 
     started_at: datetime | None
     ended_at: datetime | None
@@ -149,7 +149,7 @@ class Execution(NamedTuple):
     message: str | None = None
     trace: str | None = None
     notes: tuple[str, ...] = ()
-    """What else went wrong without changing the outcome: finalizers that raised."""
+    """Errors that did not change the outcome, such as a finalizer that raised."""
     span: str | None = None
     """Its span, as a W3C `traceparent`, if an instrument traced it. Later jobs link to it."""
 
@@ -164,7 +164,7 @@ class Cancellation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job as it waits: what to run, when, and how it may be tried again."""
+    """A waiting job: its task and arguments, its time, and its retry policy."""
 
     id: JobId
     task: str
@@ -181,71 +181,70 @@ class Job:
     timeout: float | None = None
     """Seconds that one attempt may take."""
     max_crashes: int | None = None
-    """How often its process may die under it before it is set aside; None for the usual number."""
+    """Number of deaths of its process after which it is archived; None for the default."""
     expires_in: float | None = None
-    """Seconds after the time it was scheduled for in which it may start, if that is how `expires_at` was said."""
+    """Seconds after its scheduled time in which it may start, if `expires_at` was given as a duration."""
     expires_at: datetime | None = None
-    """It is not started at this moment or later."""
+    """It does not start at this time or later."""
     keep_failed: float | None = None
-    """Seconds to keep it in the archive if it does not succeed; None for as long as the cleaner says."""
+    """Seconds to keep it in the archive if it does not succeed; None for the time of the cleaner."""
     needs: Needs = NOTHING
-    """What it takes of its host, or of the fleet, while it runs."""
+    """The resources of its host, or of the fleet, that it uses while it runs."""
     limited_by: str | None = None
-    """What it is counted by, beside its task and group: "customer:42"."""
+    """The key by which it is counted, in addition to its task and group: "customer:42"."""
     debounced: bool = False
-    """Its start is written before it starts: calls with its key decide by that (`debounce`, `throttle`, and `unique`
-    until it is started)."""
+    """Its start is written before it starts, because calls with its key depend on it (`debounce`, `throttle`, and
+    `unique` until it is started)."""
     flow: FlowStep | None = None
     """Its place in its flow, if it is a step of one."""
     step_results: tuple[Mapping[str, Any], ...] | None = None
-    """Of a job that repeats a step outside of its flow: the results of other steps that are among its arguments, as
-    they are stored."""
+    """For a job that repeats a step outside of its flow: the stored results of other steps among its arguments."""
     blocked: bool = False
     """It waits for other steps of its flow, or its flow is paused."""
     attempts: int = 0
     crashes: int = 0
     worker_deaths: int = 0
-    """How often its whole worker died while it ran there, since an attempt last ended by itself."""
+    """Number of deaths of its whole worker while it ran there, since an attempt last ended by itself."""
     snoozes: int = 0
-    """How often it asked to be run later, or was put off; that counts as no attempt."""
+    """Number of times it asked to be run later, or was deferred; that counts as no attempt."""
     begun_at: datetime | None = None
-    """When its code may first have run. Written with the first thing that is written about a run, and never removed: a
-    job that runs once and ends does not have it."""
+    """When its code may first have run. Written with the first write about a run, and never removed: a job that runs
+    once and ends does not have it."""
     conflicts: int = 0
-    """How often of these it was put off because its own transaction met others for too long."""
+    """The part of `snoozes` because its own transaction conflicted with others for too long."""
     retry_policy: Mapping[str, Any] | None = None
     recovered_from: JobId | None = None
     """The job that this one repeats, if it was recovered."""
     origin: JobId | None = None
     """The first job of the chain of recoveries that made this one; None for a job that was not recovered."""
     trace_context: Mapping[str, str] | None = None
-    """The trace in which it was made, as instruments wrote it: `traceparent` and the like."""
+    """The trace in which it was created, written by instruments: `traceparent` and the like."""
     executions: tuple[Execution, ...] = ()
     status: tuple[StatusEntry, ...] = ()
-    """What it has said of its stages, in all attempts; the last 100 entries."""
+    """Its reported stages, in all attempts; the last 100 entries."""
     progress: float = 0.0
-    """How far it is in its stage, from 0 to 1; 1 if it has succeeded."""
+    """The progress in its stage, from 0 to 1; 1 if it has succeeded."""
     stage: str | None = None
     log: tuple[LogLine, ...] = ()
-    """What it has written to its log, in all attempts; the last 500 lines or 64 KiB."""
+    """The lines of its log, in all attempts; the last 500 lines or 64 KiB."""
     status_cut: int = 0
-    """How many older entries are gone."""
+    """Number of removed entries of `status`."""
     log_cut: int = 0
-    """How many older lines are gone."""
+    """Number of removed lines of `log`."""
     locked_by: str | None = None
     """The worker that holds it."""
     locked_at: datetime | None = None
-    """Since when it runs there, or was given to it: a heartbeat must pass before it is known that it runs."""
+    """The start of the attempt. Until the first heartbeat reports it: the time of the assignment."""
     cancel: Cancellation | None = None
-    """Who wants it cancelled; it ends in a moment, or has."""
+    """The request to cancel it."""
     checkpoints: tuple[Checkpoint, ...] = ()
-    """What it has done for good, in all attempts (`current_job.once`)."""
+    """The parts that are done, in all attempts (`current_job.once`)."""
     signals: tuple[Signal, ...] = ()
-    """The signals that it was sent, taken or not; the data as it is stored."""
+    """The signals that it was sent, taken or not, with their stored data."""
     waits_for: SignalWait | None = None
     """The signal that it waits for (`current_job.wait_for`)."""
     changes: tuple[HistoryEntry, ...] = ()
-    """What was written down of it: changes by people, hand backs; the last 50 entries. `history` has everything."""
+    """Recorded changes by people and returns by workers; the last 50 entries. `history` has all events."""
 
     @property
     def key(self) -> JobId:
@@ -256,17 +255,17 @@ class Job:
 
     @property
     def lane(self) -> str:
-        """What it has in common with jobs that are planned alike: group, task, needs and key. A blocked step is in a
-        lane of its own."""
+        """Group, task, needs and key in one string: the planner treats jobs of one lane alike. Blocked steps share a
+        special lane."""
         if self.blocked:
             return BLOCKED_LANE
         isolated = self.worker_deaths >= ISOLATED_AFTER_WORKER_DEATHS
         if not self.needs and self.limited_by is None and not isolated:
-            return f"{self.group}/{self.task}"  # nearly always, and it is asked for every job
+            return f"{self.group}/{self.task}"  # the common case: this is called for every job
         return str(Lane(self.group, self.task, self.needs, self.limited_by, isolated))
 
     def expiry(self, scheduled_at: datetime) -> datetime | None:
-        """When a job like this one expires that is scheduled for then."""
+        """The expiry of such a job if it is scheduled for this time."""
         return None if self.expires_in is None else expiry(scheduled_at, self.expires_in)
 
     @property
@@ -276,11 +275,11 @@ class Job:
 
     @property
     def history(self) -> tuple[HistoryEntry, ...]:
-        """What happened to it beside its attempts, in the order of time: changes by people, signals, sleeps, hand
-        backs, recoveries, pauses of its flow."""
+        """Its events other than attempts, ordered by time: changes by people, signals, sleeps, returns by workers,
+        recoveries, pauses of its flow."""
         return _history(self)
 
-    # -- how it ended: of a job that has not, nothing
+    # -- its end; ArchivedJob has the values
 
     @property
     def ended(self) -> bool:
@@ -294,17 +293,17 @@ class Job:
 
     @property
     def why(self) -> str | None:
-        """Why it ended, one of `Why`."""
+        """Why it ended, a value of `Why`."""
         return None
 
     @property
     def result(self) -> Any:
-        """As it is stored; `handle.result()` gives the value the task returned."""
+        """In its stored form; `handle.result()` gives the value the task returned."""
         return None
 
     @property
     def reason(self) -> str | None:
-        """Why it ended, in words, where there is more to say."""
+        """The details of `why`, for people."""
         return None
 
     @property
@@ -322,7 +321,7 @@ class Job:
         """It is being cancelled, and has not ended yet."""
         return self.cancel is not None and not self.ended
 
-    # -- its attempt that runs, or the last one that has ended
+    # -- its running attempt, or the last attempt
 
     @property
     def last_execution(self) -> Execution | None:
@@ -365,13 +364,13 @@ def _history(job: Job) -> tuple[HistoryEntry, ...]:
     if job.recovered_from is not None:
         entries.append(HistoryEntry(job.created_at, Happened.RECOVERED, old=job.recovered_from))
     if isinstance(job, ArchivedJob) and isinstance(job.recovered_as, ObjectId):
-        at = job.recovered_as.generation_time  # of the id that the other job was given then
+        at = job.recovered_as.generation_time  # the time when the id of the other job was generated
         entries.append(HistoryEntry(at, Happened.RECOVERED, new=job.recovered_as))
     return tuple(sorted(entries, key=lambda entry: entry.at))
 
 
 def expiry(scheduled_at: datetime, seconds: float) -> datetime:
-    """So many seconds later, or the last moment there is."""
+    """The time `seconds` later, or the last possible time."""
     return after(scheduled_at, timedelta(seconds=min(seconds, _LONGEST)))
 
 
@@ -386,14 +385,14 @@ class ArchivedJob(Job):
     why: str = field(kw_only=True)
     archived_at: datetime = field(kw_only=True)
     result: Any = field(kw_only=True, default=None)
-    """As it is stored; `handle.result()` gives the value the task returned."""
+    """In its stored form; `handle.result()` gives the value the task returned."""
     reason: str | None = field(kw_only=True, default=None)
     latency: float | None = field(kw_only=True, default=None)
     """Seconds from the time it was scheduled for to the start of its last attempt."""
     execution_time: float | None = field(kw_only=True, default=None)
     """Seconds that its last attempt took."""
     recovered_as: JobId | None = field(kw_only=True, default=None)
-    """The job that repeats it, if it was recovered; of several, the last."""
+    """The last job that repeats it, if it was recovered."""
 
     @property
     def ended(self) -> bool:
@@ -412,9 +411,9 @@ class JobReport:
     task: str
     done: bool
     why: str | None = None
-    """Why it ended, one of `Why`; None while it will be tried again."""
+    """Why it ended, a value of `Why`; None while it will be tried again."""
     result: Any = None
     error: str | None = None
-    """What went wrong in this attempt, such as "ValueError: no good"."""
+    """The error of this attempt, such as "ValueError: no good"."""
     next_at: datetime | None = None
     """When it will be tried again."""

@@ -1,14 +1,14 @@
-"""The lane of a job: one text with everything that decides where and when the job may run.
+"""The lane of a job: one string with everything that decides where and when the job may run.
 
     group/task[/needs[/key[/isolated]]]
 
     mail/send                               any worker that serves it
-    media/encode/mem=2147483648,proc=4      only where so much is free
+    media/encode/mem=2147483648,proc=4      only where these resources are free
     mail/send//customer:42                  counted against the limits of this customer
-    generic/poison///isolated               not beside another such job: its workers died repeatedly
+    generic/poison///isolated               not together with another such job: its workers died repeatedly
 
-Jobs of one lane are alike to the planner: if the first cannot run now, nor can the others, and the rest of the lane
-is not even looked at. Parts in the middle may be empty; empty ones at the end are not written.
+Jobs of one lane are alike to the planner: if the first cannot run now, nor can the others, so the planner skips the
+lane. Parts in the middle may be empty; empty parts at the end are not written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from recruiter.domain.planning.needs import Needs
 from recruiter.errors import InvalidJob, InvalidName
 
 ISOLATED_AFTER_WORKER_DEATHS = 2
-"""A job with so many worker deaths shares no worker with another such job."""
+"""A job with this many worker deaths shares no worker with another such job."""
 _ISOLATED = "isolated"
 _NOTHING = Needs()
 
@@ -35,10 +35,8 @@ class Lane(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Lane:
-        """From any text, and it never raises: a document may have been written by hand, and the leader must go on.
-
-        A part that makes no sense asks for nothing; the others count.
-        """
+        """Reads any string and never raises: a document may have been written by hand, and the leader must continue.
+        An invalid part is ignored; the others count."""
         return _parse(text)
 
     def __str__(self) -> str:
@@ -49,7 +47,7 @@ class Lane(NamedTuple):
 
     @property
     def kind_of_key(self) -> str | None:
-        """What its key is the key of: `customer` of `customer:42`."""
+        """The first part of its key: `customer` of `customer:42`."""
         return None if self.key is None else self.key.partition(":")[0]
 
 

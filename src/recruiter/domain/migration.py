@@ -4,7 +4,7 @@ A foreign document becomes a job, a scheduler, or nothing, with the reason.
 
     Agenda (Node)        one collection, `agendaJobs`, with a document for each job that waits, has ended or repeats
     APScheduler 3        `MongoDBJobStore` keeps each job as a pickle, in the collection `jobs`
-    Recruiter for PHP    `scheduled` has the jobs that wait, `schedulers` those that repeat
+    Recruiter for PHP    `scheduled` has the waiting jobs, `schedulers` the repeatable jobs
     MongoDB Job Scheduler Worker, Virtool's jobs manager    `jobs` has a document for each job, waiting or ended
 
 A pickle can call any function of any module when it is loaded. Here it cannot: only dates and time zones are built.
@@ -42,12 +42,12 @@ class MovedJob:
     """A job that waits there."""
 
     id: str
-    """Made of the id that it has there, so that importing it twice makes one job."""
+    """Derived from its id there, so that it cannot be imported twice."""
     task: str
     args: Arguments
     at: datetime | None = None
     group: str | None = None
-    """None where the document names none: then the default of the task holds, if its code is loaded."""
+    """None without a group in the document: then the default of the task applies, if its code is loaded."""
     priority: int | float | None = None
     tags: tuple[str, ...] = ()
     method: str = DEFAULT_METHOD
@@ -85,7 +85,7 @@ Moved = MovedJob | MovedScheduler | NotMoved
 
 
 def task_name(name: object, renamed: Mapping[str, str]) -> str:
-    """The name of our task: as it was said, or the name there with blanks and slashes replaced."""
+    """The name of our task: the given one, or the name there with blanks and slashes replaced."""
     text = str(name)
     return renamed.get(text) or re.sub(r"[\s/]+", "_", text.strip())
 
@@ -98,7 +98,7 @@ def moment(value: object) -> datetime | None:
 
 
 def arguments(value: object) -> Arguments:
-    """A document is named arguments, an array positional ones, nothing none, and any other value the only one."""
+    """A document has named arguments, an array positional ones; any other value is the only argument."""
     if value is None:
         return {}
     return value if isinstance(value, Mapping | list) else [value]
@@ -108,7 +108,7 @@ def arguments(value: object) -> Arguments:
 
 
 def from_agenda(document: Mapping[str, Any], renamed: Mapping[str, str], collection: str) -> Moved:
-    """What becomes of a document of `agendaJobs`."""
+    """Translates a document of `agendaJobs`."""
     del collection
     id = f"agenda:{document['_id']}"
     if not isinstance(document.get("name"), str):
@@ -177,7 +177,7 @@ _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct",
 
 
 class Record:
-    """An object of a pickle: the name of its class, what it was made with, and its state. It does nothing."""
+    """An inert object of a pickle: the name of its class, its arguments and its state."""
 
     name = ""
 
@@ -190,13 +190,13 @@ class Record:
         return record
 
     def __init__(self, *_args: Any, **_kwargs: Any) -> None:
-        """Whatever it is given."""
+        """Accepts any arguments."""
 
     def __setstate__(self, state: Any) -> None:
         self.state = state if isinstance(state, Mapping) else {}
 
     def __call__(self, *args: Any) -> Record:
-        """What a name of a pickle has made may be called in it; that makes one more record."""
+        """A pickle may call a record; that creates another record."""
         return Record(*args)
 
 
@@ -209,7 +209,7 @@ class _Reader(pickle.Unpickler):
 
 
 def from_apscheduler(document: Mapping[str, Any], renamed: Mapping[str, str], collection: str) -> Moved:
-    """What becomes of a document of the job store."""
+    """Translates a document of the job store."""
     del collection
     id = f"apscheduler:{document['_id']}"
     try:
@@ -218,7 +218,7 @@ def from_apscheduler(document: Mapping[str, Any], renamed: Mapping[str, str], co
         return _apscheduler_job(id, str(document["_id"]), state, renamed, paused)
     except RecruiterError as error:
         return NotMoved(id, str(error))
-    except Exception as error:  # whatever somebody has stored there
+    except Exception as error:  # the pickle may hold anything
         return NotMoved(id, f"it cannot be read: {type(error).__name__}: {error}")
 
 
@@ -343,7 +343,7 @@ _HOW_OFTEN, _WAIT, _FIRST_WAIT = (
 
 
 def from_recruiter_php(document: Mapping[str, Any], renamed: Mapping[str, str], collection: str) -> Moved:
-    """What becomes of a document of one of the two collections."""
+    """Translates a document of one of the two collections."""
     id = f"recruiter-php:{document['_id']}"
     try:
         return _php_scheduler(id, document, renamed) if collection == "schedulers" else _php_job(id, document, renamed)
@@ -382,7 +382,7 @@ def _php_scheduler(id: str, document: Mapping[str, Any], renamed: Mapping[str, s
 
 
 def _php_task(workable: Mapping[str, Any], renamed: Mapping[str, str]) -> str:
-    """A workable of ours is stored under the name of its class, without the namespace."""
+    """A workable is stored under the name of its class, without the namespace."""
     name = str(workable["class"])
     return renamed.get(name) or task_name(_short_name(name), renamed)
 
@@ -423,8 +423,8 @@ def _php_choice(cases: list[Mapping[str, Any]]) -> tuple[RetryPolicy | None, tup
     if len(cases) == 1 and every:
         return policy, notes
     named = ", ".join(str(case["when"]) for case in cases)
-    told = f"it had a retry policy for each of {named}; here that of {chosen['when']} holds for every exception"
-    return policy, (*notes, told)
+    note = f"it had a retry policy for each of {named}; here that of {chosen['when']} holds for every exception"
+    return policy, (*notes, note)
 
 
 def _php_schedule(stored: Mapping[str, Any]) -> SchedulePolicy | None:
@@ -441,8 +441,8 @@ _TRIGGER_WINDOW = timedelta(minutes=30)
 
 
 def from_job_scheduler_worker(document: Mapping[str, Any], renamed: Mapping[str, str], collection: str) -> Moved:
-    """What becomes of a document of `jobs`. A pending job runs within 30 minutes of its time or not at all, as there. A
-    locked one runs when its lock would have been taken over: 15 minutes after it was set, or now if it has no date."""
+    """Translates a document of `jobs`. A pending job runs within 30 minutes of its time or not at all, as there. A
+    locked job runs when its lock would have been taken over: 15 minutes after it was set, or now without a date."""
     del collection
     id, status = f"job-scheduler-worker:{document['_id']}", document.get("status")
     if not isinstance(document.get("job_name"), str):
@@ -465,7 +465,7 @@ def from_job_scheduler_worker(document: Mapping[str, Any], renamed: Mapping[str,
 
 
 def from_virtool(document: Mapping[str, Any], renamed: Mapping[str, str], collection: str) -> Moved:
-    """What becomes of a document of `jobs`: the last entry of its status says whether it has ended."""
+    """Translates a document of `jobs`: the last entry of its status decides whether it has ended."""
     del collection
     id = f"virtool:{document['_id']}"
     if not isinstance(document.get("task"), str):

@@ -2,7 +2,7 @@
 
 A *lane* (lane.py) is the set of jobs that are alike to the planner. It is written on each job, so that one index
 serves "the next due jobs of these lanes, by priority then time" without sorting, and a lane that no worker can serve
-now (task at its limit, group paused, unknown task) is left out instead of walked past.
+now (task at its limit, group paused, unknown task) is left out of the query.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CANCELLED_LANE = "/cancelled"
 BLOCKED_LANE = "/blocked"
 """The lane of a step that waits for others of its flow, or whose flow is paused."""
 MARKED_LANE = "/marked"
-"""No job is in it: the leader finds it among the lanes if there are markers of flows to be looked at."""
+"""No job is in it: the leader finds it among the lanes if there are unprocessed markers of flows."""
 ASIDE = (CANCELLED_LANE, BLOCKED_LANE)
 """The lanes of jobs that no worker is given."""
 DEFAULT_PREFIX = "recruiter."
@@ -39,17 +39,17 @@ _LONGEST_PREFIX = 64
 
 
 def id_told(id: object) -> str:
-    """An id in a message, as the command line takes it; a text is quoted, so that its end can be seen."""
+    """An id in a message, in the form of the command line; a string is quoted to show its end."""
     return repr(id) if isinstance(id, str) else str(id)
 
 
 def plain(text: str) -> str:
-    """The same text without its subclass, which may have a `__repr__` that raises."""
+    """The same string without its subclass, whose `__repr__` may raise."""
     return text if type(text) is str else str.__str__(text)
 
 
 def check_name(kind: str, value: object) -> str:
-    """The name itself, or an error that says what a name may be."""
+    """The name itself. Raises InvalidName."""
     if not isinstance(value, str):
         raise InvalidName(f"{kind} must be one text, not {type(value).__name__}: {said_by(value, repr)[:200]}")
     if not _NAME.fullmatch(value) or not is_unicode(value):
@@ -72,14 +72,14 @@ def check_prefix(value: object) -> str:
 
 
 def check_text(kind: str, value: object) -> str:
-    """The text itself. Raises InvalidName for what is none, or is empty."""
+    """The string itself, which must not be empty. Raises InvalidName."""
     if not isinstance(value, str) or not value or not is_unicode(value):
         raise InvalidName(f"{kind} must be a text, not {said_by(value, repr)[:200]}")
     return plain(value)
 
 
 def check_remark(by: object, reason: object) -> None:
-    """Who does something, and why; both may be None. Raises InvalidName."""
+    """Checks the author of a change and the reason; both may be None. Raises InvalidName."""
     for kind, value in (("by", by), ("reason", reason)):
         if value is not None and (not isinstance(value, str) or not is_unicode(value)):
             raise InvalidName(f"{kind} must be a text, not {said_by(value, repr)[:200]}")
@@ -94,10 +94,8 @@ def check_tags(tags: Iterable[object]) -> tuple[str, ...]:
     checked: dict[str, None] = {}
     for tag in tags:
         if not isinstance(tag, str) or not tag or not is_unicode(tag):
-            several = (
-                "; write them one by one, as in tagged_as('a', 'b')" if isinstance(tag, list | tuple | set) else ""
-            )
-            raise InvalidName(f"a tag must be a text, not {said_by(tag, repr)[:200]}{several}")
+            hint = "; write them one by one, as in tagged_as('a', 'b')" if isinstance(tag, list | tuple | set) else ""
+            raise InvalidName(f"a tag must be a text, not {said_by(tag, repr)[:200]}{hint}")
         checked[tag] = None
     return tuple(checked)
 
@@ -128,5 +126,5 @@ def check_priority(priority: object) -> int | float:
 
 
 def group_and_task(lane: str) -> tuple[str, str]:
-    group, _, rest = lane.partition("/")
-    return group, rest.partition("/")[0]
+    group, _, after_group = lane.partition("/")
+    return group, after_group.partition("/")[0]

@@ -1,12 +1,12 @@
-"""How long a process has been silent, judged by its heartbeat counter on the observer's own clock.
+"""Measures the silence of a process by its heartbeat counter, on the observer's own clock.
 
 No clocks are compared between hosts: a heartbeat only raises a counter, and the observer measures with its own
-monotonic clock how long it has stood still. Time during which the observer could not look (MongoDB away, the observer
-itself frozen) does not count: between two looks at most `longest_gap` is counted. So when MongoDB comes
-back after an hour, no process is declared dead before it had a chance to show life.
+monotonic clock how long it has stood still. Time during which the observer could not check (MongoDB away, the observer
+itself frozen) does not count: between two checks at most `longest_gap` is counted. So when MongoDB comes back after an
+hour, no process is declared dead before it had a chance to show life.
 
-How long a worker may be silent is the worker's own setting, which it declares on the roster. Every observer uses that
-value, so observers with other settings cannot contradict it.
+Each worker declares on the roster for how long it may be silent. Every observer uses that value, so observers with
+other settings cannot contradict it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 SILENT = timedelta(seconds=15)
-"""For views: by the local clocks, a recruiter or cleaner without a heartbeat for so long is gone. A worker declares its
-own time."""
+"""For views: a recruiter or cleaner without a heartbeat for this time, by the local clocks, counts as dead. A worker
+declares its own time."""
 UNDECLARED_DEAD_AFTER_SECONDS = 60.0
 """For a worker of an earlier release, whose roster document does not declare its time."""
 
@@ -45,7 +45,7 @@ class Observation:
         return seen.still_for
 
     def stood_still_for(self, who: str, counter: Hashable) -> float | None:
-        """What the last look knew, without another look; None as long as this counter has never been seen to move."""
+        """The result of the last check; None as long as this counter has never been seen to move."""
         seen = self._seen.get(who)
         if seen is None:
             return None

@@ -46,7 +46,7 @@ class GivenOptions(TypedDict, total=False):
 
 
 class GivenJobOptions(GivenOptions, total=False):
-    """Those, and the options that belong to one job."""
+    """The same, and the options that belong to one job."""
 
     owner: str
     limited_by: str
@@ -54,7 +54,7 @@ class GivenJobOptions(GivenOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """Options that have been checked: those of a task when it is defined, so that a mistake shows at once."""
+    """Checked options. The options of a task are checked when it is defined."""
 
     group: str = DEFAULT_GROUP
     priority: int | float = 0
@@ -71,13 +71,13 @@ class TaskOptions:
     keep_failed: float | None = None
     """Seconds to keep a job that did not succeed."""
     unique: Uniqueness | None = None
-    """What becomes of a job that is made while there is one of the same key."""
+    """The rule for a job that meets another job with its key."""
     owner: str | None = None
     limited_by: str | None = None
 
     def changed(self, **given: Unpack[GivenJobOptions]) -> TaskOptions:
-        """These, with the given ones instead. Raises InvalidJob, InvalidName, InvalidDuration; TypeError for an option
-        that does not exist."""
+        """A copy with the given options changed. Raises InvalidJob, InvalidName, InvalidDuration; TypeError for an
+        unknown option."""
         if unknown := given.keys() - _CHECKS.keys():
             raise TypeError(f"there is no option {min(unknown)!r}; the options are {', '.join(_CHECKS)}")
         if "retry" in given:
@@ -85,16 +85,15 @@ class TaskOptions:
         return replace(self, **{name: _CHECKS[name](value) for name, value in given.items()})
 
     def of_job(self) -> dict[str, Any]:
-        """The fields of a job that are copied as they are."""
+        """The options that are fields of a job."""
         return {name: getattr(self, name) for name in _COPIED}
 
 
 DEFAULTS = TaskOptions()
-"""Of a task that says nothing."""
 
 
 class HasOptions:
-    """What a job and a repeatable job have in common: a method for each option, which returns a changed copy."""
+    """A method for each option, which returns a changed copy; for jobs and repeatable jobs."""
 
     @property
     def _task_options(self) -> TaskOptions:
@@ -120,8 +119,8 @@ class HasOptions:
         return self._changed(owner=owner)
 
     def retry_with_policy(self, policy: RetryPolicy, only: Iterable[type[BaseException]] = ()) -> Self:
-        """How to try again after a failure; `only` on these exceptions and their subclasses. Raises InvalidJob for a
-        policy that cannot be stored."""
+        """Retries after a failure by this policy; `only` on these exceptions and their subclasses. Raises InvalidJob
+        for a policy that cannot be stored."""
         if not isinstance(policy, RetryPolicy):
             raise InvalidJob(f"a retry policy is needed, as in RetryManyTimes(3, '1 minute'), not {shown(policy)}")
         return self._changed(retry=policy, only=only)
@@ -131,36 +130,37 @@ class HasOptions:
         return self._changed(at_most_once=True)
 
     def timeout(self, duration: DurationLike) -> Self:
-        """How long one attempt may take: then JobTimedOut is raised in it, and soon after its process is ended. Raises
-        InvalidDuration."""
+        """Limits the duration of one attempt: then JobTimedOut is raised in it, and soon after its process is killed.
+        Raises InvalidDuration."""
         return self._changed(timeout=seconds_to_run(duration))
 
     def max_crashes(self, count: int) -> Self:
-        """How often its process may die under it before it is set aside (3 by default). Raises InvalidJob."""
+        """Archives it when its process has died this often (default 3). Raises InvalidJob."""
         return self._changed(max_crashes=check_max_crashes(count))
 
     def expires_in(self, duration: DurationLike) -> Self:
-        """It is not started any more when this long has passed since the time it is scheduled for; then it is archived
-        as `expired`. An attempt that has begun goes on. Raises InvalidDuration."""
+        """If it has not started within this time after its scheduled time, it never starts, and is archived as
+        `expired`. An attempt that has begun continues. Raises InvalidDuration."""
         return self._changed(expires=seconds_of("expires_in", duration))
 
     def keep_failed(self, duration: DurationLike) -> Self:
-        """How long to keep it in the archive if it does not succeed, instead of the time that the cleaner is set to.
-        Raises InvalidDuration."""
+        """Keeps it in the archive for this time if it does not succeed, instead of the cleaner's time. Raises
+        InvalidDuration."""
         return self._changed(keep_failed=seconds_of("keep_failed", duration))
 
     def needing(self, **resources: AmountLike) -> Self:
-        """What it takes while it runs: `.needing(proc=2, mem="4GiB", gpu=1)`. It waits for a host that has it free.
+        """Reserves resources while it runs: `.needing(proc=2, mem="4GiB", gpu=1)`. It waits for a host that has them
+        free.
 
-        `proc` is a number of processors. `mem` is a text with its unit, or a number of GiB; a number of 1,048,576 or
+        `proc` is a number of processors. `mem` is a string with its unit, or a number of GiB; a number of 1,048,576 or
         more is in bytes. Raises InvalidJob.
         """
         return self._changed(needs=resources)
 
     def limited_by(self, key: str | None = None, /, **keys: str | int) -> Self:
-        """Counts it by a key of your own: `.limited_by(customer=42)`, or as a text "customer:42". A limit on
-        `key:customer` is about it, and so is `limits={"customer": "2/10s"}` of its task. A job has one key. Raises
-        InvalidName and InvalidJob."""
+        """Counts it by a key: `.limited_by(customer=42)`, or the string "customer:42". A limit on `key:customer`
+        applies to it, and so does `limits={"customer": "2/10s"}` of its task. A job has one key. Raises InvalidName and
+        InvalidJob."""
         if (key is not None) + len(keys) != 1:
             raise InvalidJob(f"limited_by needs one key, {_KEY_EXAMPLE}")
         for kind, value in keys.items():
@@ -171,7 +171,7 @@ class HasOptions:
 
 
 def accepts_options(function: F) -> F:
-    """Shows the options of `**options` one by one in the signature of a function: for `help()` and the reference."""
+    """Lists the options of `**options` in the signature of a function: for `help()` and the reference."""
     found = inspect.signature(function)
     given = [
         inspect.Parameter(
@@ -188,7 +188,7 @@ def accepts_options(function: F) -> F:
 
 
 def seconds_of(name: str, duration: DurationLike) -> float:
-    """A duration in seconds. Raises InvalidDuration for one of no length."""
+    """A duration in seconds, above zero. Raises InvalidDuration."""
     seconds = to_timedelta(duration).total_seconds()
     if not seconds:
         raise InvalidDuration(f"{name} must be longer than nothing; leave it out for no limit")
@@ -196,7 +196,7 @@ def seconds_of(name: str, duration: DurationLike) -> float:
 
 
 def seconds_to_run(timeout: DurationLike) -> float:
-    """A timeout in seconds. Raises InvalidDuration for one in which nothing can run."""
+    """A timeout in seconds, above zero. Raises InvalidDuration."""
     duration = to_timedelta(timeout)
     if not duration:
         raise InvalidDuration(f"a timeout of {humanize(duration)} leaves no time to run; leave it out for no limit")
@@ -258,6 +258,6 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "owner": partial(check_text, "an owner"),
     "limited_by": _check_key,
 }
-"""What each option must be, and how it is kept."""
+"""Checks each option and returns its stored form."""
 
 _COPIED = [field.name for field in fields(TaskOptions) if field.name not in ("retry", "only", "expires", "unique")]

@@ -32,8 +32,6 @@ from recruiter.errors import InvalidDuration, InvalidJob, InvalidName, InvalidSc
 
 
 class Storable(Protocol):
-    """What a policy must have to be stored."""
-
     def export(self) -> dict[str, Any]: ...
 
     @classmethod
@@ -48,7 +46,7 @@ _FEWEST_CRON_FIELDS = 5
 
 
 class ClassRegistry(Generic[S]):
-    """Which classes of one kind may be stored and rebuilt, and under which name."""
+    """The classes of one kind that may be stored and rebuilt, by name."""
 
     kind: ClassVar[str]
     base: ClassVar[type]
@@ -65,7 +63,7 @@ class ClassRegistry(Generic[S]):
     @overload
     def register(self, cls: None = None, *, name: str | None = None) -> Callable[[C], C]: ...
     def register(self, cls: C | None = None, *, name: str | None = None) -> C | Callable[[C], C]:
-        """Make a policy class of your own known; also a decorator, with or without `name=`."""
+        """Registers a custom policy class; also a decorator, with or without `name=`."""
         if cls is None:
             return lambda decorated: self.register(decorated, name=name)
         if not (isinstance(cls, type) and issubclass(cls, self.base)):
@@ -80,11 +78,11 @@ class ClassRegistry(Generic[S]):
 
     @property
     def own_names(self) -> set[str]:
-        """Of the classes that were registered here, beside those that come with Recruiter."""
+        """The names of custom classes."""
         return self._classes.keys() - {cls.__name__ for cls in self.built_in}
 
     def merge(self, other: Self) -> None:
-        """Know what the other one knows."""
+        """Registers all classes of another registry."""
         for name, cls in other._classes.items():
             self.register(cls, name=name)
 
@@ -100,10 +98,10 @@ class ClassRegistry(Generic[S]):
         return {"class": name, "parameters": self._exported(parameters)}
 
     def load(self, document: Any) -> S:
-        """The policy a document describes; an error if it describes none, whatever the document holds."""
+        """The policy of a stored document. Raises `error` for any other value."""
         if not isinstance(document, Mapping):
-            told = said_by(document, repr)
-            raise self.error(f"a stored {self.kind} is a document with 'class' and 'parameters', not {told}")
+            found = said_by(document, repr)
+            raise self.error(f"a stored {self.kind} is a document with 'class' and 'parameters', not {found}")
         name, stored = document.get("class"), document.get("parameters")
         cls = self._classes.get(name) if isinstance(name, str) else None
         if cls is None:
@@ -117,8 +115,8 @@ class ClassRegistry(Generic[S]):
         except self.error:
             raise
         except (Exception, SystemExit) as error:
-            told = f"{type(error).__name__}: {said_by(error)}"
-            raise self.error(f"{said_by(parameters, repr)} does not make a {cls.__name__}: {told}") from error
+            reason = f"{type(error).__name__}: {said_by(error)}"
+            raise self.error(f"{said_by(parameters, repr)} does not make a {cls.__name__}: {reason}") from error
         if not isinstance(policy, self.base):
             raise self.error(f"{cls.__name__}.import_() answered {said_by(policy, repr)} instead of a {self.kind}")
         return policy  # type: ignore[return-value]
@@ -127,8 +125,8 @@ class ClassRegistry(Generic[S]):
         for name, cls in self._classes.items():
             if cls is type(policy):
                 return name
-        told = said_by(policy, repr)
-        raise self.error(f"{told} cannot be stored: its class is not registered (register it where tasks are)")
+        name = said_by(policy, repr)
+        raise self.error(f"{name} cannot be stored: its class is not registered (register it where tasks are)")
 
     def _exported(self, value: Any) -> Any:
         if isinstance(value, self.base):
@@ -176,7 +174,7 @@ class SchedulePolicyRegistry(ClassRegistry[SchedulePolicy]):
 
 
 def schedule_policy(schedule: SchedulePolicy | DurationLike, tz: str = "UTC") -> SchedulePolicy:
-    """The policy that is meant: a policy itself, a cron expression, or an interval such as "5 minutes"."""
+    """A policy from a policy, a cron expression, or an interval such as "5 minutes"."""
     if isinstance(schedule, SchedulePolicy):
         return schedule
     if isinstance(schedule, str) and (schedule.startswith("@") or len(schedule.split()) >= _FEWEST_CRON_FIELDS):
@@ -184,15 +182,14 @@ def schedule_policy(schedule: SchedulePolicy | DurationLike, tz: str = "UTC") ->
     try:
         return Every(schedule)
     except InvalidDuration:
-        told = said_by(schedule, repr)
         raise InvalidSchedule(
-            f"{told} is not a schedule; write a cron expression such as '0 6 * * *', an interval such as '5 minutes', "
-            "or a policy"
+            f"{said_by(schedule, repr)} is not a schedule; write a cron expression such as '0 6 * * *', an interval "
+            "such as '5 minutes', or a policy"
         ) from None
 
 
 def policy_text(stored: Mapping[str, Any] | None) -> str | None:
-    """A stored policy or schedule as it would be written: `RetryManyTimes(3, 60) only ConnectionError`, `Every(1h)`."""
+    """A stored policy or schedule as Python: `RetryManyTimes(3, 60) only ConnectionError`, `Every(1h)`."""
     if stored is None:
         return None
     parameters, only = stored.get("parameters"), stored.get("only")

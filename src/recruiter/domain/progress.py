@@ -1,13 +1,12 @@
 """The progress that a running job reports: its stages, how far it is, and the lines of its log.
 
-    status   [{state, stage, progress, error, date}, …]    what the stage it is in says replaces what it said before,
+    status   [{state, stage, progress, error, date}, …]    a report in the same stage replaces the last entry,
                                                            a new stage appends
     log      [{at, text}, …]
 
-That it waits since it was created is not said again. Each attempt goes on where the last one stopped; the entry that
-ends an attempt has the state the job is in then, and the error: `waiting` if it will be tried again, `failed` if not.
-Both lists are bounded, the oldest go first, and it is counted how many are gone. Progress is between 0 and 1 and never
-goes back within a stage.
+There is no entry for the creation. Each attempt continues the lists of the last attempt. The entry that ends an attempt
+has the next state of the job, and the error: `waiting` if it will be tried again, `failed` if not. Both lists are
+bounded: the oldest entries are removed and counted. Progress is between 0 and 1 and never decreases within a stage.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ LONGEST_ERROR = 500
 
 
 class StatusEntry(NamedTuple):
-    """How a job was at one time."""
+    """The state of a job at one time."""
 
     state: str
-    """One of `State`."""
+    """A value of `State`."""
     stage: str | None
     progress: float
     error: str | None
-    """What went wrong, in the entry that ends a failed attempt."""
+    """The error, in the entry that ends a failed attempt."""
     date: datetime
 
 
@@ -47,14 +46,14 @@ class LogLine(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Everything a job has said so far."""
+    """Everything that a job has reported so far."""
 
     status: tuple[StatusEntry, ...] = ()
     log: tuple[LogLine, ...] = ()
     status_cut: int = 0
-    """How many entries are gone because there were too many."""
+    """Number of removed entries."""
     log_cut: int = 0
-    """Likewise of lines."""
+    """Number of removed lines."""
 
     @property
     def stage(self) -> str | None:
@@ -66,16 +65,16 @@ class Progress(NamedTuple):
 
     def concluded(self, state: State, at: datetime, error: str | None = None) -> Progress:
         """With the entry that ends an attempt."""
-        silent = not self.status or self.status[-1].state != State.RUNNING  # this attempt has not said how far it is
-        stage, reached = (None, 0.0) if silent else (self.stage, self.reached)
-        told = None if error is None else clean(head(error, LONGEST_ERROR))
-        last = StatusEntry(state, stage, 1.0 if state is State.SUCCEEDED else reached, told, at)
+        has_reported = bool(self.status) and self.status[-1].state == State.RUNNING  # in this attempt
+        stage, reached = (self.stage, self.reached) if has_reported else (None, 0.0)
+        text = None if error is None else clean(head(error, LONGEST_ERROR))
+        last = StatusEntry(state, stage, 1.0 if state is State.SUCCEEDED else reached, text, at)
         kept = (*self.status, last)[-STATUS_KEPT:]
         return self._replace(status=kept, status_cut=self.status_cut + len(self.status) + 1 - len(kept))
 
 
 class Recorder:
-    """Takes down what one attempt says, after what earlier ones have said. For one thread at a time."""
+    """Appends the reports of one attempt to the reports of earlier attempts. For one thread at a time."""
 
     def __init__(self, before: Progress) -> None:
         self._status = deque(before.status)
@@ -86,11 +85,11 @@ class Recorder:
         self._begun = False
 
     def stage(self, stage: str, progress: float | None, at: datetime) -> None:
-        """It is in this stage now, and so far if it says so; a new stage begins at 0."""
+        """Enters a stage, or reports its progress; a new stage begins at 0."""
         self._note(clean(head(stage, LONGEST_STAGE)), progress, at)
 
     def progress(self, value: float, at: datetime) -> None:
-        """It is so far in the stage it is in."""
+        """Reports progress in the current stage."""
         self._note(self._status[-1].stage if self._begun else None, value, at)
 
     def log(self, text: str, at: datetime) -> None:
@@ -120,7 +119,7 @@ class Recorder:
 
 
 def between_0_and_1(value: float) -> float:
-    """A little more than 1 is 1, whatever rounding made of it; what is no number is 0."""
+    """Corrects rounding errors; NaN is 0."""
     return min(1.0, max(0.0, float(value)))
 
 

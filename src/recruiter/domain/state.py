@@ -11,7 +11,7 @@ class State(StrEnum):
     WAITING = "waiting"
     """No worker holds it: it is due, or postponed, or will be tried again."""
     RUNNING = "running"
-    """A worker holds it; also in the moment before it starts."""
+    """A worker holds it: it runs, or is about to start."""
     SUCCEEDED = "succeeded"
     """It has ended well."""
     FAILED = "failed"
@@ -19,11 +19,11 @@ class State(StrEnum):
     CANCELLED = "cancelled"
     """It was cancelled, or it expired before it started."""
     LOST = "lost"
-    """It must not run twice, it was started, and how it ended is not known."""
+    """It must not run twice, it was started, and its outcome is unknown."""
 
     @classmethod
     def at_the_end(cls, done: bool, why: str) -> State:
-        """Of a job that has ended, for this reason."""
+        """The state of a job that ended for this reason."""
         if done:
             return cls.SUCCEEDED
         return {"cancelled": cls.CANCELLED, "expired": cls.CANCELLED, "lost": cls.LOST}.get(why, cls.FAILED)

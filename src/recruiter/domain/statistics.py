@@ -1,9 +1,8 @@
-"""Statistics: what is counted when a job ends, and what can be computed from the counts.
+"""Statistics: the counts of ended jobs, and the values computed from them.
 
-Counts are kept by minute, group and task, and by hour for long periods. Durations are kept as a sum, the
-longest, and a *spread*: how many fell into each of a row of buckets, every one 19 % wider than the last. Sums and
-spreads of any number of workers and minutes simply add up, so averages over any time are exact, and percentiles are
-within a tenth of the truth.
+Counts are kept by minute, group and task, and by hour for long periods. Durations are kept as a sum, the longest, and a
+*spread*: the number in each of a row of buckets, each 19 % wider than the last. Sums and spreads of any number of
+workers and minutes add up, so averages over any time are exact, and percentiles are accurate to a tenth.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 _BY_THE_HOUR_FROM = 3 * HOUR
 
 _FINEST = 1e-4
-"""Seconds; what is quicker is told as this."""
+"""Seconds; shorter durations count as this."""
 _PER_DOUBLING = 4
 
 
 @dataclass(slots=True)
 class Spread:
-    """Some durations in seconds, without keeping each."""
+    """A distribution of durations in seconds."""
 
     count: int = 0
     total: float = 0.0
@@ -56,7 +55,7 @@ class Spread:
         return self.total / self.count if self.count else None
 
     def percentile(self, percent: float) -> float | None:
-        """So many percent of them took no longer than this; None when there were none."""
+        """The duration that this percentage did not exceed; None without durations."""
         if not self.count:
             return None
         wanted, seen = math.ceil(self.count * percent / 100), 0
@@ -74,7 +73,7 @@ def bucket_of(seconds: float) -> int:
 
 
 def longest_of(bucket: int) -> float:
-    """Seconds that what falls into this bucket takes at most."""
+    """The upper bound of this bucket, in seconds."""
     return float(_FINEST * 2 ** (bucket / _PER_DOUBLING))
 
 
@@ -106,7 +105,7 @@ class JobEnd(NamedTuple):
     at: datetime
     state: str
     group: str | None = None
-    """None, like the task, of a document that is no job; it is not counted."""
+    """None, like the task, for a document that is no job; it is not counted."""
     task: str | None = None
     latency: float | None = None
     execution_time: float | None = None
@@ -116,7 +115,7 @@ class JobEnd(NamedTuple):
 
 @dataclass(slots=True)
 class Counts:
-    """Of jobs that have ended: how, after what latency, and how long their last attempt took."""
+    """Ended jobs: their states, their latency, and the duration of their last attempts."""
 
     ended: dict[str, int] = field(default_factory=dict)
     """By the state in which they ended."""
@@ -186,15 +185,15 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class PeriodSummary:
-    """What has ended within a time."""
+    """The jobs that ended within a time."""
 
     ended: Mapping[str, int]
-    """How many jobs, by the state in which they ended."""
+    """Number of jobs by the state in which they ended."""
     throughput: JobRate
     latency: Times
     """From the time a job was scheduled for to the start of its last attempt."""
     execution_time: Times
-    """Of the last attempt."""
+    """The duration of the last attempt."""
 
     @classmethod
     def of(cls, counts: Counts, span: timedelta) -> PeriodSummary:
@@ -219,7 +218,7 @@ class Backlog(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """What has not ended."""
+    """Jobs that have not ended."""
 
     queued: int
     """Due, and held by no worker."""
@@ -240,7 +239,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How many jobs waited and ran at a moment, as somebody saw it then."""
+    """A recorded sample of the number of waiting and running jobs."""
 
     at: datetime
     due: int
@@ -252,28 +251,28 @@ class Depth:
 
 @dataclass(frozen=True, slots=True)
 class Analytics:
-    """How things are, and what has ended from `since` to `until`."""
+    """Jobs that have not ended, and jobs that ended from `since` to `until`."""
 
     since: datetime
     until: datetime
     jobs: Queue
     counted_at: datetime
-    """When the jobs that wait were counted: just now, or where they are very many, not long ago."""
+    """When the waiting jobs were counted: just now, or recently if there are very many."""
     ended: Mapping[str, int]
     throughput: JobRate
     latency: Times
     execution_time: Times
     step: timedelta
-    """A minute; an hour where it is about more than three."""
+    """A minute; an hour for periods of more than three hours."""
     series: Mapping[datetime, PeriodSummary]
-    """The same step by step, by when each begins, oldest first; one in which nothing ended is there too. The first and
-    the last are as long as they are within `since` and `until`."""
+    """The same for each step, by its begin, oldest first; empty steps are included. The first and the last step are cut
+    at `since` and `until`."""
     groups: Mapping[str, PeriodSummary]
     tasks: Mapping[str, PeriodSummary]
     queues: Mapping[Kind, Queue]
-    """What has not ended, by group and task."""
+    """Jobs that have not ended, by group and task."""
     flows: Mapping[Kind, PeriodSummary]
-    """What has ended, by group and task."""
+    """Jobs that have ended, by group and task."""
 
 
 def window(at: datetime, within: timedelta, now: datetime) -> tuple[datetime, datetime]:
@@ -291,7 +290,7 @@ def hour_of(moment: datetime) -> datetime:
 
 
 def whole_hours(since: datetime, until: datetime) -> tuple[datetime, datetime]:
-    """Of the window, the part that is told by the hour: empty if it is short."""
+    """The part of the window for which hours are used; empty for a short window."""
     if until - since <= _BY_THE_HOUR_FROM:
         return since, since
     return hour_of(since + HOUR - timedelta(microseconds=1)), hour_of(until)
@@ -308,10 +307,10 @@ def add_up(
     step, begin_of = (HOUR, hour_of) if until - since > _BY_THE_HOUR_FROM else (MINUTE, minute_of)
     series: dict[datetime, Counts] = {begin: Counts() for begin in _steps(begin_of(since), until, step)}
     flows: dict[Kind, Counts] = {}
-    for each in counted:  # there may be very many
-        if (begin := begin_of(each.at)) in series:
-            series[begin].merge(each.counts)
-        flows.setdefault((each.group, each.task), Counts()).merge(each.counts)
+    for period in counted:  # there may be very many
+        if (begin := begin_of(period.at)) in series:
+            series[begin].merge(period.counts)
+        flows.setdefault((period.group, period.task), Counts()).merge(period.counts)
     total = Counts()
     groups: dict[str, Counts] = {}
     tasks: dict[str, Counts] = {}

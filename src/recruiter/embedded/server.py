@@ -34,8 +34,8 @@ from recruiter.store import server as admin
 START_WITHIN = 60.0
 PORT_TAKEN = 48  # mongod's exit code for it
 
-# Below the range from which systems take the ports of outgoing connections (Linux: 32768 and up). In that
-# range a port may be taken while the server is away for a moment, even by a client that tries to reach it.
+# Below the range of ports for outgoing connections (Linux: 32768 and up). In that range a port may be taken
+# while the server is briefly away, even by a client that tries to reach it.
 PORTS = range(20_000, 32_000)
 
 
@@ -77,7 +77,7 @@ class EmbeddedServer:
         self._finish: weakref.finalize[..., EmbeddedServer] | None = None
 
     def start(self, *, within: float = START_WITHIN) -> str:
-        """Be up and writable, and return the URI; a server that is already up just returns it."""
+        """Starts it unless it runs, waits until it is writable, and returns the URI."""
         if self.running:
             return self.uri
         deadline = time.monotonic() + within
@@ -92,13 +92,13 @@ class EmbeddedServer:
         return self.uri
 
     def stop(self) -> None:
-        """Shut our mongod down and remove what was temporary; a server that is not ours is left alone."""
+        """Shuts our mongod down and removes a temporary folder; does not touch the server of another process."""
         if self._finish is not None:
             self._finish()
         self._process = self._record = self._temporary = self._finish = None
 
     def kill(self) -> None:
-        """Crash our mongod (SIGKILL). The data stay, also the temporary ones, until `stop()`."""
+        """Crashes our mongod (SIGKILL). All data stay until `stop()`."""
         if self._process is None and self.running:
             raise EmbeddedError(f"The server of {self.folder} was started by another process; only that may kill it.")
         if self._process is not None:
@@ -106,14 +106,14 @@ class EmbeddedServer:
 
     @property
     def running(self) -> bool:
-        """Whether it is up, as far as anybody here knows."""
+        """Whether it is up, as far as this process knows."""
         if self._process is not None:
             return self._process.running
         return self._record is not None and self._record.running
 
     @property
     def ours(self) -> bool:
-        """Whether we have started it: one that another process has started ends with that."""
+        """Whether this process has started it. A server of another process ends with that process."""
         return self._process is not None
 
     @property
@@ -123,7 +123,7 @@ class EmbeddedServer:
 
     @property
     def address(self) -> str:
-        """Host and port; known from the first start on, also while the server is away."""
+        """Host and port; known from the first start on, even while the server is away."""
         port = self._record.port if self._record else self._port
         if port is None:
             raise EmbeddedError("The private MongoDB has no address yet; call start() first.")
@@ -136,7 +136,7 @@ class EmbeddedServer:
 
     @property
     def folder(self) -> Path | None:
-        """Where everything is; None without a named folder before the start and after the stop."""
+        """The folder of data and log; None without a named folder before the start and after the stop."""
         return self._temporary.path if self._temporary else self._folder
 
     def __enter__(self) -> Self:
@@ -165,7 +165,7 @@ class EmbeddedServer:
         return self._temporary.path
 
     def _finish_with(self, process: MongodProcess | None) -> None:
-        """Say what ends with us: at `stop()`, when the object is forgotten, or at the interpreter's exit."""
+        """Registers the process to end at `stop()`, when the object is forgotten, or at the interpreter's exit."""
         if self._finish is not None:
             self._finish.detach()
         self._finish = weakref.finalize(self, _finish, process, self._temporary)
@@ -224,7 +224,7 @@ class EmbeddedServer:
         """One step towards a writable primary; whether that is reached."""
         try:
             with admin.connected(address, self._credentials) as connection:
-                # Before anything is changed: where our port is taken, it is a stranger who answers.
+                # Before any change: if our port is taken, another server answers.
                 if admin.data_folder(connection) != str(folder / "data"):
                     return False
                 return self._step(connection, address)
@@ -232,9 +232,9 @@ class EmbeddedServer:
             return False  # still starting, or electing; asked again until it is in time or over
 
     def _step(self, connection: admin.Connection, address: str) -> bool:
-        said = admin.hello(connection)
-        if said.set_name is not None:
-            return said.writable_primary
+        hello = admin.hello(connection)
+        if hello.set_name is not None:
+            return hello.writable_primary
         config = admin.replica_set_config(connection)
         if config is None:
             admin.initiate(connection, self.replica_set, address)
@@ -259,7 +259,7 @@ def _did_not_start(folder: Path, why: str) -> ServerDidNotStart:
 
 def _finish(process: MongodProcess | None, temporary: TemporaryFolder | None) -> None:
     if process is not None and temporary is not None:
-        process.kill()  # nobody needs its data any more, and a clean end takes a second
+        process.kill()  # its data are not needed, and a clean end takes a second
     elif process is not None:
         process.terminate()
     if temporary is not None:
@@ -267,7 +267,7 @@ def _finish(process: MongodProcess | None, temporary: TemporaryFolder | None) ->
 
 
 def listens(port: int) -> bool:
-    """Whether anybody does; much quicker to ask than a MongoDB client."""
+    """Whether a server listens on this port; much quicker than a MongoDB client."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:
@@ -279,7 +279,7 @@ def set_served(port: int, data: Path) -> str | None:
     """The replica set whose member answers there, if it is the server of these data; else None."""
     try:
         with admin.connected(f"127.0.0.1:{port}") as connection:
-            said = admin.hello(connection)
-            return said.set_name if said.member and admin.data_folder(connection) == str(data) else None
+            hello = admin.hello(connection)
+            return hello.set_name if hello.member and admin.data_folder(connection) == str(data) else None
     except StoreError:
         return None

@@ -37,7 +37,7 @@ __all__ = [
 
 LOGGER = "recruiter"
 _CHATTY = ("asyncio", "pymongo", "watchfiles")
-"""Libraries that say much when they are asked for details; they are heard when they warn."""
+"""Libraries with many detailed messages; only their warnings are logged."""
 
 
 @dataclass(frozen=True)
@@ -66,26 +66,14 @@ def log_events(program: str) -> Callable[[Event], None]:
     return write
 
 
-def write_unheard(event: Event, program: str, format: LogFormat) -> None:
-    """An event of a program that may have configured no logging: then Python would print the bare message."""
-    logger = logging.getLogger(LOGGER)
-    if format == "text" or logger.hasHandlers():
-        log_events(program)(event)
-        return
-    level, told = sentence(event)
-    extra = {"recruiter": {"program": program, "event": event}}
-    record = logger.makeRecord(LOGGER, level, "", 0, told, (), None, extra=extra)
-    sys.stderr.write(f"{JsonLines(program).format(record)}\n")
-
-
 def configure(options: LogOptions, stream: TextIO | None = None) -> None:
-    """Writes log lines to standard error, unless the application or `options.config` says otherwise."""
+    """Writes log lines to standard error, unless the application or `options.config` has configured logging."""
     mark_records(lambda: None)
     _configure(options, stream or sys.stderr)
 
 
 def configure_child(options: LogOptions, find: FindContext) -> None:
-    """The same for a process that runs jobs: what they log and print is marked with the job that `find` finds."""
+    """The same for a process that runs jobs: their log lines and prints are marked with the job that `find` returns."""
     mark_records(find)
     if _configure(options, sys.stderr):
         logging.captureWarnings(True)

@@ -1,8 +1,7 @@
-"""Which job a log line is about: every record that is made while a job runs names the job, and each line that a job
-prints is such a record.
+"""Log records name the job that runs. Each line that a job prints becomes such a record.
 
-`current.py` knows the job that runs in this thread or task, and lies above this module; so a process that runs jobs
-says here how to ask it (`configure`).
+`attempt.py` knows the job that runs in this thread or task. It is above this module, so a process that runs jobs passes
+a function that finds the job (`configure_child`).
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ class JobContext:
     worker: str
     trace_id: str | None = None
     unfinished: dict[tuple[int, int], str] = field(default_factory=dict)
-    """What it has printed since the last line break, by level and thread."""
+    """Its printed text since the last line break, by level and thread."""
 
     def close(self) -> None:
-        """The job is over: what it has printed without a line break is a line too."""
+        """The job has ended: writes its unfinished lines."""
         while self.unfinished:
             (level, _), text = self.unfinished.popitem()
             if text:
@@ -78,7 +77,7 @@ def _marked(*arguments: Any, **more: Any) -> logging.LogRecord:
     record = _make(*arguments, **more)
     try:
         _mark(record, _find())
-    except Exception:  # a job whose document says odd things about it
+    except Exception:  # a job whose document has unexpected values
         _mark(record, None)
     return record
 
@@ -88,28 +87,28 @@ def _mark(record: logging.LogRecord, context: JobContext | None) -> None:
         setattr(record, f"recruiter_{name}", getattr(context, name, None))
 
 
-_LONGEST = 8_000
-"""Characters; what goes on without a line break is cut into lines of this length."""
+_MAX_LINE_CHARACTERS = 8_000
+"""A longer line is cut into lines of this length."""
 
 _writing: ContextVar[bool] = ContextVar("recruiter_printing", default=False)
 """A handler that writes to `sys.stderr` must not be sent back here."""
 
 
 def capture_prints(find: FindContext) -> None:
-    """What is printed from now on goes to the log: standard output as information, standard error as warnings."""
+    """Sends all prints to the log: standard output as information, standard error as warnings."""
     sys.stdout = Printed(sys.stdout, logging.INFO, find)
     sys.stderr = Printed(sys.stderr, logging.WARNING, find)
 
 
 class Printed(io.TextIOBase):
-    """Takes the place of `sys.stdout` or `sys.stderr`. What programs write that a job starts does not pass here."""
+    """Replaces `sys.stdout` or `sys.stderr`. The output of programs that a job starts does not pass here."""
 
     def __init__(self, real: TextIO, level: int, find: FindContext) -> None:
         self._real = real
         self._level = level
         self._find = find
         self._outside = JobContext(None, "", 0, "")
-        """For what is printed while no job runs."""
+        """For prints while no job runs."""
 
     def write(self, text: str) -> int:
         if _writing.get() or not logging.getLogger(PRINTED).isEnabledFor(self._level):
@@ -125,17 +124,17 @@ class Printed(io.TextIOBase):
         context = self._find()
         unfinished = (context or self._outside).unfinished
         key = (self._level, threading.get_ident())
-        *lines, rest = (unfinished.pop(key, "") + text).replace("\r", "\n").split("\n")
-        while len(rest) > _LONGEST:
-            lines.append(rest[:_LONGEST])
-            rest = rest[_LONGEST:]
-        if rest:
-            unfinished[key] = rest
+        *lines, unfinished_line = (unfinished.pop(key, "") + text).replace("\r", "\n").split("\n")
+        while len(unfinished_line) > _MAX_LINE_CHARACTERS:
+            lines.append(unfinished_line[:_MAX_LINE_CHARACTERS])
+            unfinished_line = unfinished_line[_MAX_LINE_CHARACTERS:]
+        if unfinished_line:
+            unfinished[key] = unfinished_line
         for line in lines:
             if line:
                 write_printed(self._level, line, context)
 
-    # -- the rest of a text stream is that of the real one -------------------------------------------------------
+    # -- all other parts of a stream come from the real one -------------------------------------------------------
 
     @property
     def buffer(self) -> Any:
@@ -162,4 +161,4 @@ class Printed(io.TextIOBase):
         return True
 
     def close(self) -> None:
-        """The process's own output is not closed by a job."""
+        """A job must not close the output of the process."""

@@ -1,7 +1,7 @@
-"""Formats log lines, for people or for machines. Every logged text passes here and is made harmless.
+"""Formats log lines, for people or for machines. Every log message passes here and is made harmless.
 
-A text line begins with the time. Whatever else a message holds, its further lines are indented, so that no job, id or
-exception can write a line that looks like another process's. No line has a password in it.
+A plain line begins with the time. All further lines of a message are indented, so that no job, id or exception can
+write a line that looks like a line of another process. No line contains a password.
 """
 
 from __future__ import annotations
@@ -79,15 +79,15 @@ class JsonLines(logging.Formatter):
 
 
 def sentence(event: Event) -> tuple[int, str]:
-    """How bad it is, and what to say. What stands in its fields cannot begin a new line."""
-    level, told = SENTENCES.get(event.name, UNKNOWN)
-    if not told:
+    """The level and the message of an event. No field of it can begin a new line."""
+    level, template = SENTENCES.get(event.name, UNKNOWN)
+    if not template:
         return level, f"{event.name} {one_line(said_by(_plain(event.fields)))}"
-    return level, filled(told, event.fields)
+    return level, filled(template, {"process": f"{socket.gethostname()}:{os.getpid()}", **event.fields})
 
 
 def filled(sentence: str, fields: Mapping[str, Any]) -> str:
-    """The sentence with these fields, in one line. A field that is missing or cannot be written harms nobody."""
+    """The sentence with these fields, in one line. A missing field is written as `?`."""
     return _Harmless().vformat(sentence, (), fields)
 
 
@@ -111,21 +111,21 @@ class _Harmless(Formatter):
 
 
 def _event(record: logging.LogRecord) -> Event | None:
-    told = getattr(record, "recruiter", None)
-    event = told.get("event") if isinstance(told, dict) else None
+    marks = getattr(record, "recruiter", None)
+    event = marks.get("event") if isinstance(marks, dict) else None
     return event if isinstance(event, Event) else None
 
 
 def _message(record: logging.LogRecord) -> str:
     try:
         text = record.getMessage()
-    except Exception as error:  # the arguments do not fit the text
+    except Exception as error:  # the arguments do not fit the message
         text = f"{record.msg!r} with {record.args!r}: {error}"
     return mask(head(text, LONGEST))
 
 
 def _about(record: logging.LogRecord) -> str:
-    """Which job has said it."""
+    """The job that logged the record."""
     job = context_of(record)
     if not job or _event(record) is not None:
         return ""
@@ -134,14 +134,14 @@ def _about(record: logging.LogRecord) -> str:
 
 def _trace(record: logging.LogRecord) -> str | None:
     event = _event(record)
-    told = event.fields.get("trace") if event is not None else None
+    trace = event.fields.get("trace") if event is not None else None
     if record.exc_info:
-        told = logging.Formatter().formatException(record.exc_info)
-    return None if told is None else mask(said_by(told, longest=LONGEST))
+        trace = logging.Formatter().formatException(record.exc_info)
+    return None if trace is None else mask(said_by(trace, longest=LONGEST))
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    """What the application has put into the record with `extra=`."""
+    """The fields that the application has added with `extra=`."""
     return {
         key: value
         for key, value in vars(record).items()
@@ -158,9 +158,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return mask(head(value, LONGEST))
     if isinstance(value, Mapping):
-        named = ((_text(key), each) for key, each in value.items())
-        return {name: _HIDDEN if is_secret(name, each) else _plain(each) for name, each in named}
-    return [_plain(each) for each in value] if isinstance(value, list | tuple | set | frozenset) else _text(value)
+        named = ((_text(key), item) for key, item in value.items())
+        return {name: _HIDDEN if is_secret(name, item) else _plain(item) for name, item in named}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple | set | frozenset) else _text(value)
 
 
 def _text(value: Any) -> str:
@@ -169,21 +169,24 @@ def _text(value: Any) -> str:
 
 SENTENCES: dict[str, tuple[int, str]] = {
     "process.started": (logging.INFO, "{program} started on {target}"),
-    "process.answers_probes": (logging.INFO, "answers probes on {host} port {port}: /live and /ready"),
+    "process.answers_probes": (
+        logging.INFO,
+        "process {process} answers probes on {host} port {port}: /live and /ready",
+    ),
     "schema.older": (
         logging.WARNING,
         "database {database} has schema {schema} of an earlier release, which still works; run `recruiter prepare`",
     ),
-    "process.stopping": (logging.INFO, "asked to stop"),
+    "process.stopping": (logging.INFO, "process {process} was asked to stop"),
     "process.failed": (logging.ERROR, "{error}"),
     "fleet.member_ended": (
         logging.ERROR,
         "the {member} (pid {member_pid}) {how}. The other processes are stopped; start everything again",
     ),
-    "leader.elected": (logging.INFO, "is the leader now, term {term}"),
-    "leader.stept_back": (logging.INFO, "is no longer the leader"),
-    "recruiter.standing_by": (logging.INFO, "stands by: another recruiter leads"),
-    "cleaner.at_work": (logging.DEBUG, "keeps the archive small"),
+    "leader.elected": (logging.INFO, "recruiter {process} is the leader now, term {term}"),
+    "leader.stept_back": (logging.INFO, "recruiter {process} is no longer the leader"),
+    "recruiter.standing_by": (logging.INFO, "recruiter {process} stands by: another recruiter leads"),
+    "cleaner.at_work": (logging.DEBUG, "cleaner {process} keeps the archive small"),
     "session.ended": (
         logging.WARNING,
         "worker {worker} held a lock and was silent: its session was ended, so that its locks do not block others",
@@ -196,7 +199,8 @@ SENTENCES: dict[str, tuple[int, str]] = {
     ),
     "worker.finishing": (
         logging.INFO,
-        "finishes {running:#running job}, for at most {grace}, and then stops; a second signal ends everything at once",
+        "worker {worker} finishes {running:#running job}, for at most {grace}, and then stops; a second signal ends "
+        "everything immediately",
     ),
     "worker.left": (logging.INFO, "worker {worker} left the roster"),
     "worker.lost": (
@@ -221,8 +225,11 @@ SENTENCES: dict[str, tuple[int, str]] = {
     "store.unreachable": (logging.WARNING, "{loop}: {error}; trying again"),
     "store.silent": (logging.WARNING, "MongoDB at {target} has not answered for a second; still waiting: {waiting}"),
     "store.back": (logging.INFO, "{loop}: MongoDB answers again"),
-    "change_stream.back": (logging.INFO, "watches the change stream again"),
-    "change_stream.failed": (logging.WARNING, "cannot watch the change stream and polls instead: {error}"),
+    "change_stream.back": (logging.INFO, "process {process} watches the change stream again"),
+    "change_stream.failed": (
+        logging.WARNING,
+        "process {process} cannot watch the change stream and polls instead: {error}",
+    ),
     "loop.failed": (logging.ERROR, "{loop}: a bug in Recruiter; please report it"),
     "lane.unserved": (
         logging.WARNING,
@@ -237,11 +244,11 @@ SENTENCES: dict[str, tuple[int, str]] = {
         "a job at the end of a flow runs as {job}: the id that it was to have, {wanted}, is in use",
     ),
     "flow.ended": (logging.INFO, "flow {flow_name} ({flow}) has ended: {state}"),
-    "archive.cleaned": (logging.INFO, "removed {removed:#old job} from the archive"),
+    "archive.cleaned": (logging.INFO, "cleaner {process} removed {removed:#old job} from the archive"),
     "hook.failed": (logging.ERROR, "hook {hook} failed: {error}"),
     "listener.failed": (logging.WARNING, "listener {listener} failed on {event}: {error}; nothing else is affected"),
     "instrument.failed": (logging.WARNING, "instrument {instrument} failed: {error}; no job is affected"),
-    "scheduler.repeated": (logging.DEBUG, "made {made:#job} for due occurrences, skipped {skipped}"),
+    "scheduler.repeated": (logging.DEBUG, "the leader created {made:#job} for due occurrences and skipped {skipped}"),
     "scheduler.broken": (logging.ERROR, "scheduler {urn} cannot be repeated: {reason}"),
     "scheduler.overdue": (logging.ERROR, "scheduler {urn} {told}"),
     "progress.refused": (logging.WARNING, "the progress of running jobs cannot be written until they end: {error}"),

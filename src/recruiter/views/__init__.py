@@ -1,1 +1,1 @@
-"""What people ask: find, search, analytics, explain, health, resources, flows, metrics. Views only read."""
+"""Answers for people: find, search, analytics, explain, health, resources, flows, metrics. Views only read."""

@@ -149,8 +149,8 @@ def overview(store: Store, *, jobs: int, within: timedelta) -> LiveView:
     workers = store.roster.entries()
     runs = [(run["since"], run["job"], run["task"], entry.id) for entry in workers for run in entry.running]
     runs = sorted(runs, key=lambda run: run[0])[:jobs]
-    said = store.scheduled.get_many([id for _, id, _, _ in runs])  # unreadable jobs have no progress
-    running = [_running(id, task, worker, since, said.get(id)) for since, id, task, worker in runs]
+    progress = store.scheduled.get_many([id for _, id, _, _ in runs])  # unreadable jobs have no progress
+    running = [_running(id, task, worker, since, progress.get(id)) for since, id, task, worker in runs]
     since, until = window(now, within, now)
     minutes = add_up(store.statistics.read(since, until, None, None), {}, now, since, until).series
     return LiveView(now, store.leases.read(), workers, running, store.limits.read(), minutes)

@@ -1,6 +1,6 @@
-"""Explain: why is this job not running? The question of 03:00, answered in words.
+"""Explain: why is this job not running? It answers in sentences.
 
-It looks at the same facts as the leader and asks the same planner, for this one job. It changes nothing.
+It reads the same facts as the leader and asks the same planner, for this one job. It changes nothing.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def explain(store: Store, id: JobId, now: datetime) -> str:
         return held
     if document.get("lane") is None and is_locked(document, now):
         since, until = document["locked_at"], document["locked_at"] + LOCK_LASTS
-        told = f"{document['locked_by']} since {since:%Y-%m-%d %H:%M:%S} UTC"
-        return f"another program has inserted this job and locked it: {told}; the lock ends at {until:%H:%M:%S} UTC"
+        text = f"{document['locked_by']} since {since:%Y-%m-%d %H:%M:%S} UTC"
+        return f"another program has inserted this job and locked it: {text}; the lock ends at {until:%H:%M:%S} UTC"
     if document.get("lane") is None:
         wait = _leader(store, now) or "this takes a moment"
         return f"another program has inserted this job, and no leader has adopted it yet; {wait}"
@@ -57,12 +57,12 @@ def explain(store: Store, id: JobId, now: datetime) -> str:
         job_from(document)
     except (UnreadableDocument, InvalidJob) as error:
         return f"its document cannot be read: {error}; correct it, or remove it"
-    told = _waiting(store, document, now) if document["lane"] != BLOCKED_LANE else _blocked(store, document, now)
+    text = _waiting(store, document, now) if document["lane"] != BLOCKED_LANE else _blocked(store, document, now)
     until = document.get("expires_at")
     return (
-        told
+        text
         if not isinstance(until, datetime) or not may_expire(document)
-        else f"{told}; it expires at {until:%Y-%m-%d %H:%M:%S} UTC"
+        else f"{text}; it expires at {until:%Y-%m-%d %H:%M:%S} UTC"
     )
 
 
@@ -163,7 +163,7 @@ class _Reasons:
 
 
 def _blocked(store: Store, document: dict[str, object], now: datetime) -> str:
-    """What a step of a flow waits for."""
+    """The dependencies that a step of a flow waits for."""
     place = flow_of(document)
     flow = store.flows.get(place.flow) if place is not None else None
     if place is None or flow is None:
@@ -225,8 +225,7 @@ def _held_up(store: Store, document: dict[str, object], now: datetime) -> str | 
 
 
 def _unknown(store: Store, document: dict[str, object], now: datetime) -> str:
-    """What to do about a postponed job that no worker will take when its time has come; nothing where there is no
-    worker at all."""
+    """The remedy for a postponed job that no worker serves; empty if there is no worker at all."""
     situation = Situation(store.roster.read(), (), Rules(), now)
     unserved = situation.unserved(Lane.parse(lane_of(document))) if situation.roster else None
     return "" if unserved is None else f"; {unserved}"
@@ -251,11 +250,11 @@ def _ended(ended: ArchivedJob) -> str:
             return f"was lost {at}: its process died while it ran, and it must not run twice ({how})"
         case Why.DEPENDENCY_FAILED:
             reason = ended.reason or "a step that it waits for has failed"
-            told = f"was given up {at} before it started: {reason}"
+            text = f"was given up {at} before it started: {reason}"
             if ended.recovered_as is not None or ended.flow is None:
-                return told
-            all_failed = f"recruiter flow retry {ended.flow.flow}"
-            return f"{told}. Recover the step that failed first to resume the flow, or all that failed: {all_failed}"
+                return text
+            all_failed = f"recruiter flow recover {ended.flow.flow}"
+            return f"{text}. Recover the step that failed first to resume the flow, or all that failed: {all_failed}"
         case Why.MALFORMED:
             return f"was set aside {at}: {ended.reason or 'it cannot be a job'}"
     said_already = ended.why in (Why.CRASHED_TOO_MANY_TIMES, Why.WORKER_DIED_TOO_MANY_TIMES)
@@ -264,7 +263,7 @@ def _ended(ended: ArchivedJob) -> str:
 
 
 def _since_then(store: Store, ended: ArchivedJob) -> str:
-    """What became of it after its end."""
+    """Its recovery, if any."""
     if ended.recovered_as is None:
         return ""
     if ended.flow is None or ended.done:
@@ -295,22 +294,27 @@ def _no_more(ended: ArchivedJob) -> str:
 
 
 def _holder(store: Store, id: JobId, now: datetime) -> str | None:
-    for entry in store.roster.entries():
+    """The worker that runs the job, or will run it."""
+    entries = store.roster.entries()
+    for entry in entries:
         for run in entry.running:
             if run["job"] == id:
-                told = f"running for {humanize(_whole(now, run['since']))} on worker {entry.id}"
+                running = f"running on {entry.id} for {humanize(_whole(now, run['since']))}"
                 if not entry.is_silent(now):
-                    return told
+                    return running
                 silent = brief((now - entry.seen_at).total_seconds())
-                return f"{told}, which has been silent for {silent} and will be retired"
+                return f"{running}; the worker has been silent for {silent} and will be retired"
+    slots = {entry.id: entry.registration.slots for entry in entries}
     for worker, jobs in store.roster.holders().items():
         if id in jobs:
-            return f"assigned to worker {worker}, as number {jobs.index(id) + 1} of its {len(jobs)} jobs"
+            before = jobs.index(id)
+            first = f", behind {plural(before, 'other job')} of this worker"
+            return f"starting on {worker}" if before < slots.get(worker, 1) else f"assigned to {worker}{first}"
     return None
 
 
 def _leader(store: Store, now: datetime) -> str | None:
-    """What is wrong with the leader, if anything is."""
+    """The problem with the leader, if any."""
     lease = store.leases.read()
     if lease is None or lease.holder is None:
         return "there is no leader: start one with `recruiter start recruiter`"

@@ -61,9 +61,9 @@ def identify(store: Store, text: str) -> JobId:
 
 
 def _waits_for_leader(store: Store, tasks: Collection[str]) -> bool:
-    """Whether the leader has still to look at a flow of which no step waits or runs, or where a step of these tasks may
-    start: one that waits for others, or for the end of the flow. A flow with a marker is reported as running, also if
-    it had ended."""
+    """Whether the leader has yet to process a flow without a waiting or running step, or with a step of these tasks
+    that may start: a step that waits for others, or for the end of the flow. A flow with a marker is reported as
+    running, even if it had ended."""
     marked = store.flows.marked()
     flows = store.flows.get_many(marked).values() if marked else ()
     at_the_end = {job.get("task") for flow in flows if not flow.state.ended for _, job in flow.ends}
@@ -131,7 +131,7 @@ def known_names(store: Store) -> tuple[set[str], set[str]]:
 def _near(kind: str, name: str, known: Collection[str]) -> str:
     if near := similar(name, known, _NEAR):
         return near
-    some = sorted(known)[:_NEAR]
+    first = sorted(known)[:_NEAR]
     return (
-        f"there are {', '.join(some)}{' and others' if len(known) > _NEAR else ''}" if some else f"there is no {kind}"
+        f"there are {', '.join(first)}{' and others' if len(known) > _NEAR else ''}" if first else f"there is no {kind}"
     )

@@ -46,7 +46,7 @@ class StepReport:
     any: frozenset[JobId] = frozenset()
     on: On | None = None
     why: str | None = None
-    """The reason for the end of its last job, one of `Why`."""
+    """The reason for the end of its last job, a value of `Why`."""
     error: str | None = None
     attempts: int = 0
     started_at: datetime | None = None
@@ -192,9 +192,9 @@ def _reported(flow: StoredFlow, steps: StepCounts, marked: bool) -> FlowReport:
     for why, number in steps.ended.items():
         counts[_state_at_the_end(why == Why.DONE, why)] += number
     flag = flow.cancel or flow.paused
-    told = None
+    text = None
     if flag is not None:
         what = "cancelled" if flow.cancel is not None else "paused"
-        told = f"{what} by {remark(flag.by, flag.reason)}"
+        text = f"{what} by {remark(flag.by, flag.reason)}"
     shown = {state: counts[state] for state in (BLOCKED, *(each.value for each in State), SKIPPED) if counts[state]}
-    return FlowReport(flow.id, flow.name, flow.owner, flow.state, flow.created_at, flow.ended_at, shown, told)
+    return FlowReport(flow.id, flow.name, flow.owner, flow.state, flow.created_at, flow.ended_at, shown, text)

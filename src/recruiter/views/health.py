@@ -35,10 +35,10 @@ def health(store: Store, role: Role, host: str, pid: int | None, within: timedel
         return Health(False, f"no {who} is on {where}: it has not joined yet, was retired, or has ended")
     latest = max(found, key=lambda entry: entry.seen_at)
     silent = max(timedelta(), store.clock.now() - latest.seen_at)
-    told = humanize(timedelta(seconds=round(silent.total_seconds(), 1)))
+    text = humanize(timedelta(seconds=round(silent.total_seconds(), 1)))
     if silent > (latest.dead_after if isinstance(latest, RosterEntry) else within):
-        return Health(False, f"the {who} has been silent for {told}")
-    return Health(True, f"the {who} was seen {told} ago")
+        return Health(False, f"the {who} has been silent for {text}")
+    return Health(True, f"the {who} was seen {text} ago")
 
 
 def _entries(store: Store, role: Role, host: str) -> Sequence[RosterEntry | ProcessEntry]:

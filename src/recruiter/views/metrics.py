@@ -101,9 +101,9 @@ def _totals(store: Store) -> dict[Kind, Counts]:
     for each in store.statistics.totals():
         found.setdefault((each.group, each.task), []).append(each)
     totals: dict[Kind, Counts] = {}
-    for kind, several in sorted(found.items(), key=lambda item: (min(each.at for each in item[1]), item[0])):
+    for kind, lanes_of_group in sorted(found.items(), key=lambda item: (min(each.at for each in item[1]), item[0])):
         totals[kind] = Counts()
-        for each in several:
+        for each in lanes_of_group:
             totals[kind].merge(each.counts)
     return totals
 
@@ -134,7 +134,7 @@ def _leading(store: Store, now: datetime) -> Leading:
 def _schedules(store: Store, now: datetime) -> ScheduleStates:
     states: Counter[str] = Counter()
     latest = 0.0
-    for state, late in (_judged(store, each, now) for each in store.schedulers.all()):
+    for state, late in (_judged(store, scheduler, now) for scheduler in store.schedulers.all()):
         states[state] += 1
         latest = max(latest, late)
     return ScheduleStates(states, latest)

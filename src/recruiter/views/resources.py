@@ -1,4 +1,4 @@
-"""Resources and limits: how much there is and how much is in use, on each host and in the whole fleet."""
+"""Resources and limits: capacity and use, on each host and in the whole fleet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from recruiter.store.database import Store
 class ResourceUse:
     resource: str
     host: str | None
-    """None for what the fleet as a whole may use."""
+    """None for a limit of the whole fleet."""
     limit: float
     used: float
 

@@ -3,15 +3,15 @@
     in the application     @FactoryMethodCommand.factory("mailer")
                            def mailer() -> Mailer: return Mailer(settings.smtp)
 
-    wherever jobs are made FactoryMethodCommand.from_("mailer").to("a@b.c").send("hello").as_job_of(recruiter)…
+    in any producer        FactoryMethodCommand.from_("mailer").to("a@b.c").send("hello").as_job_of(recruiter)…
 
     stored                 {"factory": "mailer", "calls": [{"method": "to", "args": ["a@b.c"]},
                                                            {"method": "send", "args": ["hello"]}]}
 
-A user who can write to the database can call every public method of what the registered factories return, and of what
-those methods return. So the chain goes from object to object, and stops at what is not one of the application's: a
-module, a class or a function would lead anywhere, and a text has `format`, which reads private attributes. Only methods
-of an object's class are called: an attribute that holds something callable may lead anywhere too.
+A user who can write to the database can call every public method of the objects that registered factories return, and
+of the objects that those methods return. So the chain goes from object to object, and stops at other values: a module,
+a class or a function would lead anywhere, and a string has `format`, which reads private attributes. Only methods of
+an object's class are called: an attribute that holds something callable may lead anywhere too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _METHODS = (
     partialmethod,
     singledispatchmethod,
 )
-"""What a class has as a method. An attribute that can be called is none: it may hold any function of any module."""
+"""The types of methods. A callable attribute is no method: it may hold any function of any module."""
 _ARGUMENTS = {"args": list, "kwargs": dict}
 
 
@@ -72,7 +72,7 @@ class FactoryMethodCommand(Workable):
 
     Every method called on it becomes a step of the chain; each step returns a new command. A method whose name this
     class has itself (`execute`, `export`, `finalize`, …) is given by name: `.call("export", "csv")`. The result is
-    what the last method returns, or nothing if that is its own object, as fluent methods do.
+    the value of the last method, or nothing if that is its own object, as in fluent interfaces.
     """
 
     def __init__(self, factory: str, made: _MethodCall, calls: tuple[_MethodCall, ...] = ()) -> None:

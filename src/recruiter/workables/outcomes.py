@@ -16,7 +16,7 @@ from recruiter.workable import Workable
 
 @dataclass(frozen=True)
 class AlwaysSucceed(Workable):
-    """Does nothing, and succeeds: to see that jobs come through."""
+    """Does nothing, and succeeds: to test that jobs run."""
 
     def execute(self) -> None:
         pass
@@ -24,7 +24,7 @@ class AlwaysSucceed(Workable):
 
 @dataclass(frozen=True)
 class AlwaysFail(Workable):
-    """Fails with this message, at every attempt: to see what a retry policy or an alarm makes of it."""
+    """Fails with this message, at every attempt: to test a retry policy or an alarm."""
 
     message: str = "this job always fails"
 
@@ -34,7 +34,7 @@ class AlwaysFail(Workable):
 
 @dataclass(frozen=True)
 class ExitAbruptly(Workable):
-    """Ends the process that runs it, at once: to see that only this job pays for it.
+    """Ends the process that runs it, immediately: to test that no other job is affected.
 
     Run it in the background only: in the process that makes it, `execute` ends that one.
     """
@@ -52,7 +52,7 @@ class ExitAbruptly(Workable):
 class FailsInConstructor(Workable):
     """Can be made and enqueued, and raises when it is rebuilt: to see that such a job is explained like any other.
 
-    A producer makes one with `FailsInConstructor(fails=False)`; that is not stored, so that the worker's own raises.
+    A producer calls `FailsInConstructor(fails=False)`. The option is not stored, so the worker's constructor raises.
     """
 
     def __init__(self, message: str = "this workable fails in its constructor", *, fails: bool = True) -> None:
@@ -72,7 +72,7 @@ _held: list[bytearray] = []
 
 @dataclass(frozen=True)
 class ConsumeMemory(Workable):
-    """Takes so many megabytes, and with `hold` keeps them after its end: to see what `--memory-limit` does.
+    """Takes this many megabytes, and with `hold` keeps them after its end: to test `--memory-limit`.
 
     Each job that holds adds to what its process has, until that is replaced.
     """
@@ -91,12 +91,12 @@ class ConsumeMemory(Workable):
 
 
 _NAP = 0.05
-"""In a child that runs several jobs at once, a timeout arrives with the next line of Python, not inside a sleep."""
+"""In a child with several concurrent jobs, a timeout arrives with the next line of Python, not inside a sleep."""
 
 
 @dataclass(frozen=True)
 class LazyBones(Workable):
-    """Sleeps for so many seconds, `give_or_take` some: to see what slow jobs do to a fleet, and what timeouts do."""
+    """Sleeps for `seconds`, more or less `give_or_take`: to test slow jobs and timeouts."""
 
     seconds: float = 0.0
     give_or_take: float = 0.0

@@ -1,8 +1,7 @@
 """ShellCommand: a program run as a job, for work that is a program already.
 
-There is no shell in it, whatever its name says (it is the one it has always had): a list of arguments goes to the
-program as it is. And there is no running it until the application says so, because with it a user who can write to the
-database can run programs as the worker's user.
+It uses no shell, despite its historical name: the list of arguments goes to the program unchanged. It runs only if the
+application enables it, because with it a user who can write to the database can run programs as the worker's user.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ _OPERATORS = frozenset(["|", "||", "&", "&&", ";", "<", "<<", ">", ">>", "2>", "
 
 @dataclass(frozen=True)
 class ShellCommand(Workable):
-    """Runs a program with its arguments and keeps what it printed: `ShellCommand(["pg_dump", "shop"])`.
+    """Runs a program with its arguments and keeps its output: `ShellCommand(["pg_dump", "shop"])`.
 
     No argument is interpreted: `|`, `*` and `$HOME` are themselves. The result is a document of `code`, `stdout` and
     `stderr`, each stream cut to its last 64 KiB. Any exit code but `ok_codes` is a failure of the job, CommandFailed.
 
-    It fails wherever the application has not enabled it (see `enable`). The program ends with the job: at its timeout
+    It fails unless the application has enabled it (see `enable`). The program ends with the job: at its timeout
     it gets a SIGTERM and soon a SIGKILL, and so does everything it has started. Only a whole worker that is killed with
     SIGKILL leaves it running.
     """
@@ -40,7 +39,7 @@ class ShellCommand(Workable):
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the environment of the worker."""
     input: str | None = None
-    """What it can read from its standard input; otherwise there is nothing to read."""
+    """Its standard input; empty by default."""
     ok_codes: Sequence[int] = (0,)
 
     def __post_init__(self) -> None:
@@ -107,7 +106,7 @@ class ShellCommand(Workable):
 
 
 class _Permission:
-    """What jobs may run in this process."""
+    """The programs that jobs may run in this process."""
 
     def __init__(self) -> None:
         self.revoke()
@@ -122,7 +121,9 @@ class _Permission:
         if settable and not named:
             raise InvalidArguments("variables are for the programs that are enabled by name; without names all are")
         for program in named:
-            if not program or ("/" in program and not os.path.isabs(program)):  # or the job's folder decides what it is
+            if not program or (
+                "/" in program and not os.path.isabs(program)
+            ):  # or the job's folder decides which program it is
                 raise InvalidArguments(f"a program is enabled by its name or its absolute path, not {program!r}")
         self._everything |= not named
         self._programs |= named

@@ -7,7 +7,7 @@
 
 Parameters that were not passed are not stored: the defaults of the code that runs the job apply. `*args` is
 stored as a list and `**kwargs` as a document, each under its own name. A producer that does not know the function
-writes the names of `**kwargs` beside the others, as in a call.
+writes the names of `**kwargs` next to the others, as in a call.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Parameters:
 
 
 class Signature:
-    """What a function takes. Making one costs nothing; reading the annotations waits for the first use."""
+    """The parameters of a function. Annotations are read on first use."""
 
     def __init__(self, function: Callable[..., Any], skip_first: bool = False, owner: type | None = None) -> None:
         self._function = function
@@ -59,8 +59,8 @@ class Signature:
 
     @classmethod
     def of(cls, function: Callable[..., Any], *, skip_first: bool = False, owner: type | None = None) -> Signature:
-        """The signature of a function or class; `skip_first` leaves out `self`. Of a dataclass's constructor, `owner`
-        is the dataclass: its fields may be annotated in the words of other modules."""
+        """The signature of a function or class; `skip_first` leaves out `self`. For the constructor of a dataclass,
+        `owner` is the dataclass: the annotations of its fields may come from other modules."""
         return cls(function, skip_first, owner)
 
     @property
@@ -74,7 +74,7 @@ class Signature:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What could not be checked, and why: annotations that cannot be resolved or understood."""
+        """The annotations that cannot be resolved or understood, with the reason."""
         slots = self._plan.slots.items()
         return (*self._unresolved, *(f"{name}: {slot.note}" for name, slot in slots if slot.note))
 
@@ -92,11 +92,11 @@ class Signature:
             raise InvalidArguments(f"{self.name}(): {error}; {self._takes()}") from None
         document = {name: self._store(name, value) for name, value in bound.arguments.items()}
         variadic = (document.get(self._plan.rest or "", ()), document.get(self._plan.options or "", {}).values())
-        unfilled = any(isinstance(each, Unfilled) for each in (*document.values(), *variadic[0], *variadic[1]))
+        unfilled = any(isinstance(value, Unfilled) for value in (*document.values(), *variadic[0], *variadic[1]))
         return WithResults(document) if unfilled else document
 
     def bind_kept(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The document of arguments that somebody kept by the names of the parameters, `*args` and `**kwargs` too."""
+        """The document of arguments given by the names of the parameters, including `*args` and `**kwargs`."""
         plan, named = self._plan, dict(values)
         rest = named.pop(plan.rest, ()) if plan.rest is not None else ()
         options = named.pop(plan.options, {}) if plan.options is not None else {}
@@ -126,7 +126,7 @@ class Signature:
         return ((), arguments) if plan.simple else self._ordered(arguments)
 
     def flat(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The document as a producer writes it that does not know the function: `**kwargs` beside the others."""
+        """The document in the form of a producer that does not know the function: `**kwargs` next to the others."""
         options = document.get(self._plan.options or "")
         if not isinstance(options, Mapping) or not document.keys().isdisjoint(options):
             return document
@@ -134,7 +134,10 @@ class Signature:
 
     @cached_property
     def _plan(self) -> _Parameters:
-        signature = self._read()
+        try:
+            signature = inspect.signature(self._function)
+        except (TypeError, ValueError) as error:
+            raise InvalidArguments(f"the parameters of {self.name} cannot be read: {error}") from None
         parameters = list(signature.parameters.values())[1 if self._skip_first else 0 :]
         slots = {p.name: Slot(self._annotation(p.name, p.annotation)) for p in parameters}
         named = [p for p in parameters if p.kind not in _VARIADIC]
@@ -150,15 +153,9 @@ class Signature:
             simple=all(p.kind in _NAMED for p in parameters),
         )
 
-    def _read(self) -> inspect.Signature:
-        try:
-            return inspect.signature(self._function)
-        except (TypeError, ValueError) as error:
-            raise InvalidArguments(f"the parameters of {self.name} cannot be read: {error}") from None
-
     @cached_property
     def _hints(self) -> dict[str, Any]:
-        """The annotations, resolved; those that cannot be are left out."""
+        """The annotations that can be resolved."""
         function = _annotated(self._function)
         try:
             if self._owner is not None and is_dataclass(self._owner):
@@ -280,7 +277,7 @@ def _check_names(options: Mapping[str, Any], place: str) -> None:
 
 
 def _annotated(function: Any) -> Any:
-    """Where the annotations of a callable are."""
+    """The object that has the annotations of a callable."""
     while isinstance(function, partial):
         function = function.func
     if isinstance(function, type):

@@ -85,8 +85,8 @@ _DEEPEST = 80
 
 
 def stored(value: Any, annotation: Any) -> Any:
-    """A value with results of steps in it, as it is stored. The rest is checked by what the annotation says of it.
-    Raises Mismatch, also for a result whose type cannot fit."""
+    """The stored form of a value with results of steps in it. All other parts are checked by the annotation. Raises
+    Mismatch, including for a result whose type cannot fit."""
     if isinstance(value, StepResult):
         if not may_fit(value.returns, annotation):
             expected, returns = spelled(annotation), spelled(value.returns)
@@ -99,20 +99,20 @@ def stored(value: Any, annotation: Any) -> Any:
     item = _item_of(annotation, (list, tuple, collections.abc.Sequence, collections.abc.Iterable))
     if isinstance(value, tuple) and get_origin(annotation) is not tuple and annotation is not Any:
         raise Mismatch(f"expected {spelled(annotation)}, got a tuple of results; pass a list")
-    return _UnfilledList(stored(each, item) for each in value)
+    return _UnfilledList(stored(element, item) for element in value)
 
 
 def _stored_mapping(value: dict[Any, Any], annotation: Any) -> _UnfilledDict:
     if not all(isinstance(key, str) for key in value) or not KEYS_THAT_CHANGE.isdisjoint(value):
         raise Mismatch("a dict with results of steps in it needs texts as keys")
     item = _item_of(annotation, (dict, collections.abc.Mapping), place=1)
-    return _UnfilledDict({key: stored(each, item) for key, each in value.items()})
+    return _UnfilledDict({key: stored(element, item) for key, element in value.items()})
 
 
 def _item_of(annotation: Any, origins: tuple[Any, ...], place: int = 0) -> Any:
-    """What a container's annotation says of what is in it; Any where it says nothing."""
+    """The annotation of the items of a container; Any without one."""
     if get_origin(annotation) in _UNIONS:
-        fitting = [each for each in get_args(annotation) if (get_origin(each) or each) in origins]
+        fitting = [member for member in get_args(annotation) if (get_origin(member) or member) in origins]
         return _item_of(fitting[0], origins, place) if len(fitting) == 1 else Any
     inner = get_args(annotation)
     if get_origin(annotation) not in origins or len(inner) <= place:
@@ -125,14 +125,14 @@ _NUMBERS = {float: (int,), complex: (int, float)}
 
 
 def may_fit(returns: Any, annotation: Any) -> bool:
-    """Whether a value of one type may be one of another. Only what certainly is not is refused."""
+    """Whether a value of one type may fit another type. Only a certain mismatch is refused."""
     returns, annotation = _plain(returns), _plain(annotation)
     if returns is Any or annotation is Any:
         return True
     if get_origin(returns) in _UNIONS:
-        return any(may_fit(each, annotation) for each in get_args(returns))
+        return any(may_fit(member, annotation) for member in get_args(returns))
     if get_origin(annotation) in _UNIONS:
-        return any(may_fit(returns, each) for each in get_args(annotation))
+        return any(may_fit(returns, member) for member in get_args(annotation))
     one, other = get_origin(returns) or returns, get_origin(annotation) or annotation
     if not isinstance(one, type) or not isinstance(other, type):
         return True
@@ -154,14 +154,13 @@ def steps_in(value: Any) -> list[JobId]:
 
 
 def filled(args: Any, results: Sequence[Mapping[str, Any]]) -> Any:
-    """The arguments with the results in their places. A step without a result, or one that did not succeed, gives
-    None."""
-    values = {each["step"]: _as_argument(each.get("value")) for each in results}
+    """The arguments with the results in their places. A step without a result, or that did not succeed, gives None."""
+    values = {result["step"]: _as_argument(result.get("value")) for result in results}
     return _replaced(args, values.get)
 
 
 def _as_argument(stored: Any) -> Any:
-    """A result that is not what its task promised travels untyped; an argument needs no such mark."""
+    """A result of another type than its task declares has a mark, which an argument does not need."""
     return stored.get("value") if isinstance(stored, dict) and stored.get(TAG) == RESULT_TAG else stored
 
 

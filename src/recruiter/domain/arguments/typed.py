@@ -3,11 +3,10 @@
     call site                 store                    another process
     check(value) ──▶ store(value) ──▶ document ──▶ restore(document) ──▶ a value equal to the first
 
-The check is strict (the text "5" is not an int); restoring is lenient, because another language wrote
+The check is strict (the string "5" is not an int); restoring is lenient, because another language wrote
 "2030-01-01" or 5.0 where we would have written a date or an int. Dataclasses, models and enums are rebuilt by
-the annotation. To be sure that they come back equal, they are rebuilt once when they are stored: what would
-come back different (a subclass, two classes with the same fields in a union, a serializer that drops a field)
-is refused.
+the annotation. They are rebuilt once when they are stored: a value that would come back different (a subclass,
+two classes with the same fields in a union, a serializer that drops a field) is refused.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ RESULT_TAG = "untyped"
 
 
 class Mismatch(Exception):
-    """The value does not fit the annotation. The message says what was expected and what came."""
+    """The value does not fit the annotation. The message names the expected and the given type."""
 
 
 class Slot:
@@ -106,7 +105,7 @@ class Slot:
 
     @property
     def adapter(self) -> TypeAdapter[Any] | None:
-        """None where there is nothing to check: no annotation, or one that makes no sense (see `note`)."""
+        """None without a usable annotation (see `note`)."""
         if self._adapter is None and self.annotation is not Any:
             try:
                 self._adapter = adapter_of(self.annotation)
@@ -240,34 +239,34 @@ def _concrete(annotation: Any) -> Any:
 
 
 def _plain_types(annotation: Any) -> frozenset[Any]:
-    """The exact types that fit and travel with no further check: what makes the fast path fast."""
+    """The exact types that fit and travel with no further check, for speed."""
     if annotation is Any:
         return PLAIN
     members = get_args(annotation) if get_origin(annotation) in _UNIONS else (annotation,)
-    return frozenset(each for each in members if isinstance(each, type) and each in PLAIN)
+    return frozenset(member for member in members if isinstance(member, type) and member in PLAIN)
 
 
 def _describes_itself(annotation: Any) -> bool:
     """Does `encode` alone bring every value of this annotation back?"""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin in _UNIONS or origin in _CONTAINERS:
-        return all(each is Ellipsis or _describes_itself(each) for each in inner)
+        return all(item is Ellipsis or _describes_itself(item) for item in inner)
     if origin in _MAPPINGS:
         return inner[0] is str and _describes_itself(inner[1])
     return origin is None and isinstance(annotation, collections.abc.Hashable) and annotation in _SELF_DESCRIBING
 
 
 def _keeps_values(annotation: Any, inside: tuple[Any, ...] = ()) -> bool:
-    """Does every value of this annotation arrive as it was given? Not where a document becomes a model or a dataclass,
-    or where a validator of the user's own may change it. In a union with a mapping a document stays one."""
+    """Does every value of this annotation arrive unchanged? Not if a document becomes a model or a dataclass, or if the
+    user's validator may change it. In a union with a mapping a document stays a document."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if _is_typed_dict(annotation):
         hints = {} if annotation in inside else get_type_hints(annotation, include_extras=True)
         return all(_keeps_values(hint, (*inside, annotation)) for hint in hints.values())
-    if origin in _UNIONS and any((get_origin(each) or each) in _MAPPINGS for each in inner):
-        inner = tuple(each for each in inner if not _is_class_with_fields(each))
+    if origin in _UNIONS and any((get_origin(item) or item) in _MAPPINGS for item in inner):
+        inner = tuple(item for item in inner if not _is_class_with_fields(item))
     if origin in _UNIONS or origin in _CONTAINERS or origin in _MAPPINGS or origin in (Required, NotRequired):
-        return all(each is Ellipsis or _keeps_values(each, inside) for each in inner)
+        return all(item is Ellipsis or _keeps_values(item, inside) for item in inner)
     if origin is Literal:
         return True
     return origin is None and isinstance(annotation, collections.abc.Hashable) and annotation in _KEPT
@@ -300,7 +299,7 @@ def _lost_key(given: Any, restored: Any) -> Any:
 
 
 def _stored_as_json(value: Any, adapter: TypeAdapter[Any], refused: Refused) -> Any:
-    """For what only pydantic knows how to write: URLs, IP addresses, patterns."""
+    """For types that only pydantic can write: URLs, IP addresses, patterns."""
     try:
         return encode(adapter.dump_python(value, mode="json", round_trip=True, by_alias=True))
     except Exception:
@@ -326,22 +325,22 @@ def is_model(cls: type) -> TypeGuard[type[BaseModel]]:
 
 def is_root_model(cls: type) -> TypeGuard[type[RootModel[Any]]]:
     """Whether it is a model that is one value and not a document of several."""
-    # Importing RootModel would define a model, and then pydantic looks for plugins among all installed packages.
+    # Importing RootModel would define a model, and then pydantic searches all installed packages for plugins.
     known = sys.modules.get("pydantic.root_model")
     return known is not None and issubclass(cls, known.RootModel)
 
 
 def is_validation_error(error: Exception) -> TypeGuard[ValidationError]:
-    """Whether pydantic says with it what is wrong with a value."""
+    """Whether pydantic raised it about a value."""
     return isinstance(error, import_module("pydantic").ValidationError)
 
 
 def adapter_of(annotation: Any) -> TypeAdapter[Any]:
-    """What checks and rebuilds values of this type."""
+    """Checks and rebuilds values of this type."""
     pydantic = import_module("pydantic")
     adapter: TypeAdapter[Any]
     try:
         adapter = pydantic.TypeAdapter(annotation, config=pydantic.ConfigDict(arbitrary_types_allowed=True))
-    except pydantic.PydanticUserError:  # a dataclass or model, which has a configuration of its own
+    except pydantic.PydanticUserError:  # a dataclass or model, which has its own configuration
         adapter = pydantic.TypeAdapter(annotation)
     return adapter

@@ -1,7 +1,7 @@
 """Values in BSON: a value comes out equal to what went in, or it is refused before anything is stored.
 
 BSON alone is not faithful: it cuts microseconds, forgets time zones, turns tuples into lists and refuses
-decimals. So what it keeps as it is passes, and the rest travels in a tagged form:
+decimals. Values that BSON keeps pass unchanged; all others travel in a tagged form:
 
     Decimal("1.10") ──to_bson──▶ {"__recruiter__": "decimal", "value": "1.10"} ──from_bson──▶ Decimal("1.10")
 
@@ -29,7 +29,7 @@ MAX_DEPTH = 80
 """MongoDB takes 100 levels; the document around the value needs some of them."""
 
 PLAIN = frozenset({str, int, float, bool, type(None), bytes})
-"""What BSON keeps as it is, apart from lone surrogates and integers of more than 64 bits."""
+"""Types that BSON keeps unchanged, apart from lone surrogates and integers of more than 64 bits."""
 
 _NATIVE = frozenset({float, bool, type(None), bytes, UUID, ObjectId, Decimal128, Timestamp, Regex, MinKey, MaxKey})
 # pymongo reads every document with a "$ref" as a DBRef.
@@ -63,7 +63,7 @@ def to_bson(value: Any, path: str = "args") -> Any:
 
 
 def from_bson(value: Any) -> Any:
-    """What `to_bson` was given. Documents of others pass too; UnsupportedValue if a tag makes no sense."""
+    """The reverse of `to_bson`. Documents of other programs pass too; UnsupportedValue for an unknown tag."""
     kind = type(value)
     if kind in PLAIN:
         return value
@@ -74,7 +74,7 @@ def from_bson(value: Any) -> Any:
     if isinstance(value, list):
         return [from_bson(item) for item in value]
     if kind is datetime and value.tzinfo is not None:
-        return value.replace(tzinfo=UTC)  # pymongo has a UTC of its own
+        return value.replace(tzinfo=UTC)  # pymongo has its own UTC
     return int(value) if isinstance(value, int) else value  # bson's Int64
 
 
@@ -155,10 +155,6 @@ def _list(value: list[Any], depth: int, typed: bool) -> list[Any]:
     return encoded
 
 
-def _tuple(value: tuple[Any, ...], depth: int, typed: bool) -> dict[str, Any]:
-    return tagged("tuple", _list(list(value), depth + 1, typed))
-
-
 def _set(value: set[Any] | frozenset[Any], depth: int, typed: bool) -> dict[str, Any]:
     # Sorted, so that equal sets make equal documents in every process.
     items = sorted(_list(list(value), depth + 1, typed), key=repr)
@@ -186,7 +182,7 @@ def _timedelta(value: timedelta, _depth: int, _typed: bool) -> dict[str, Any]:
 
 
 def _unusual(value: Any, depth: int, typed: bool) -> Any:
-    """Subclasses travel as what they are equal to, if nothing but the class is lost."""
+    """A subclass travels as an equal value of its base class, if only the class is lost."""
     if isinstance(value, Enum):
         if not typed:
             raise Refused(
@@ -242,7 +238,7 @@ _PLAIN_FORMS: dict[type, Callable[[Any], Any]] = {
 _ENCODERS: dict[type, Callable[[Any, int, bool], Any]] = {
     dict: _dict,
     list: _list,
-    tuple: _tuple,
+    tuple: lambda value, depth, typed: tagged("tuple", _list(list(value), depth + 1, typed)),
     set: _set,
     frozenset: _set,
     datetime: _datetime,
@@ -280,7 +276,7 @@ def _zoned(document: dict[str, Any]) -> datetime:
         return moment
     try:
         zone = ZoneInfo(document["zone"])
-    except Exception:  # a zone this host does not know: the offset still tells the moment
+    except Exception:  # a zone that this host does not know: the offset still fixes the instant
         return moment
     wall = moment.replace(tzinfo=zone, fold=document["fold"])
     return wall if wall.utcoffset() == moment.utcoffset() else moment.astimezone(zone)

@@ -1,1 +1,1 @@
-"""What happens after a failed attempt: retry policies and the decision."""
+"""Retry policies, and the decision after a failed attempt."""

@@ -1,8 +1,8 @@
-"""Where a retry is decided: a failed attempt goes in, a decision comes out, nothing is written here.
+"""Decides after a failed attempt. The functions are pure: nothing is written here.
 
     a run raised, or its process died ──▶ decide(policy, failure, …) ──▶ Retry(at, group) │ Archive(why, reason)
 
-A policy of your own is a class with `decide`, `export` and `import_`; register it where your tasks are:
+A custom policy is a class with `decide`, `export` and `import_`; register it where your tasks are:
 
     @policies.register
     @dataclass(frozen=True)
@@ -31,12 +31,11 @@ from recruiter.domain.text import cut, said_by, shown
 from recruiter.errors import InvalidJob
 
 MAX_CRASHES = 3
-"""How often one job may take its process down with it, unless it says otherwise; then it is set aside, whatever its
-policy says."""
+"""The default of `max_crashes`: a job that ends its process this often is archived, regardless of its policy."""
 MOST_CRASHES = 1_000_000
 MAX_WORKER_DEATHS = 5
-"""How often the whole worker may die under one job; then the job is set aside. Counted apart from crashes: mostly the
-machine is the cause."""
+"""A job whose whole worker dies this often is archived. Counted separately from crashes, because the cause is usually
+the machine."""
 
 _EARLIEST = datetime(1, 1, 2, tzinfo=UTC)
 LATEST = datetime(9999, 1, 1, tzinfo=UTC)
@@ -67,12 +66,12 @@ class Archive:
 
 
 Decision = Retry | Archive
-"""What a policy answers."""
+"""The answer of a policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What a policy may look at. `attempt` is 1 when the first run failed; datetimes are aware, in UTC."""
+    """The facts for a policy. `attempt` is 1 when the first run failed; datetimes are aware, in UTC."""
 
     attempt: int
     created_at: datetime
@@ -84,27 +83,27 @@ class Failure:
 
     @property
     def age(self) -> timedelta:
-        """How long after its creation the job failed."""
+        """The time from the creation of the job to the failure."""
         return self.failed_at - self.created_at
 
     def is_a(self, names: Iterable[str]) -> bool:
-        """Did an exception of one of these classes, or of a subclass, end the run?"""
+        """Whether an exception of these classes, or of a subclass, ended the run."""
         return any(name in self.exception_classes for name in names)
 
 
 class RetryPolicy(ABC):
-    """What becomes of a job after a failed run. A policy is a value: immutable, compared by content."""
+    """Decides about a job after a failed run. A policy is a value: immutable, compared by content."""
 
     @abstractmethod
     def decide(self, failure: Failure) -> Decision | None:
-        """Retry, Archive, or None: "I have nothing to say", which archives the job."""
+        """Retry, Archive, or None, which archives the job."""
 
     def is_last(self, failure: Failure) -> bool:
-        """Would this failure be the last one, whatever exception it was? For jobs that ask before they fail."""
+        """Whether this failure would be the last, for any exception. For jobs that ask before they fail."""
         return not isinstance(self.decide(failure), Retry)
 
     def export(self) -> dict[str, Any]:
-        """The parameters to store: what BSON takes, and other policies. A dataclass need not write this."""
+        """The parameters to store: BSON values, and other policies. A dataclass need not write this."""
         cls: type = type(self)
         if not is_dataclass(cls):
             raise InvalidJob(f"{cls.__name__} must be a dataclass or define export() and import_()")
@@ -124,11 +123,10 @@ def decide(
     crashes: int = 0,
     max_crashes: int | None = None,
 ) -> Decision:
-    """What to do after a failed attempt. `crashes` counts how often its process has died, this time included.
+    """Decides about a failed attempt. `crashes` counts how often its process has died, this time included.
 
-    After a crash, a job without a policy runs again at once, in its old place before all that came later: a crash is
-    more often the machine's fault than the job's. No policy can keep a job that kills its process alive for more than
-    `max_crashes`.
+    After a crash, a job without a policy runs again immediately, in its old place before later jobs: a crash is more
+    often the machine's fault than the job's. No policy can extend `max_crashes`.
     """
     if failure.crashed and at_most_once:
         return Archive(Why.LOST, "the process died while it ran, and this job must not run twice")
@@ -147,27 +145,27 @@ def _answer(policy: RetryPolicy, failure: Failure) -> Decision:
     try:
         decision: object = policy.decide(failure)
     except BaseException as error:  # SystemExit too: it is the policy's, not the worker's
-        told = f"{said_by(policy, repr)} raised {type(error).__name__}: {said_by(error)}"
-        return Archive(Why.POLICY_FAILED, cut(told))
+        reason = f"{said_by(policy, repr)} raised {type(error).__name__}: {said_by(error)}"
+        return Archive(Why.POLICY_FAILED, cut(reason))
     if decision is None:
         return Archive(Why.NOT_SCHEDULED_BY_RETRY_POLICY)
     if not isinstance(decision, Retry | Archive):
-        told = f"{said_by(policy, repr)} answered {said_by(decision, repr)} instead of Retry or Archive"
-        return Archive(Why.POLICY_FAILED, cut(told))
+        reason = f"{said_by(policy, repr)} answered {said_by(decision, repr)} instead of Retry or Archive"
+        return Archive(Why.POLICY_FAILED, cut(reason))
     if isinstance(decision, Archive) and decision.reason is not None:
         return Archive(cut(decision.why, 200), cut(decision.reason))
     return decision
 
 
 def check_max_crashes(value: object) -> int:
-    """How often a job may take its process down; raises InvalidJob for what is no such number."""
+    """Checks `max_crashes`. Raises InvalidJob."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_CRASHES:
         raise InvalidJob(f"max_crashes is a whole number from 1 to {MOST_CRASHES:,}, not {said_by(value, repr, 100)}")
     return value
 
 
 def is_last(policy: RetryPolicy | None, failure: Failure) -> bool:
-    """Whether there would be no other attempt; a policy that cannot say is believed to try again."""
+    """Whether there would be no other attempt; a policy that raises is assumed to retry."""
     try:
         return policy is None or bool(policy.is_last(failure))
     except (Exception, SystemExit):
@@ -180,13 +178,11 @@ def exception_names(exception: type[BaseException]) -> tuple[str, ...]:
 
 
 def checked_names(only: Iterable[type[BaseException] | str]) -> tuple[str, ...]:
-    """Like `only_names`, for what a person writes: raises InvalidJob for a name that no exception has.
-
-    A name with a module is only checked if that module is loaded: a producer need not have it.
-    """
+    """Like `only_names`, for the user's own list: raises InvalidJob for a name that no exception has. A name with a
+    module is only checked if that module is loaded, because a producer need not have it."""
     only = only if isinstance(only, str | type) or not isinstance(only, Iterable) else tuple(only)
     names = only_names(only)
-    for name in (_exception_name(each) for each in only if isinstance(each, str)):
+    for name in (_exception_name(given) for given in only if isinstance(given, str)):
         place, _, cls = name.rpartition(".")
         module = sys.modules.get(place or "builtins")
         found = getattr(module, cls, None)
@@ -202,11 +198,11 @@ def only_names(only: Iterable[type[BaseException] | str]) -> tuple[str, ...]:
     """Exception classes, or their qualified names, as the names that are stored."""
     if isinstance(only, str | type) or not isinstance(only, Iterable):
         raise InvalidJob(f"a list of exception classes is needed, as in only=[ConnectionError], not {shown(only)}")
-    return tuple(_exception_name(each) for each in only)
+    return tuple(_exception_name(exception) for exception in only)
 
 
 def after(moment: datetime, delay: timedelta) -> datetime:
-    """`moment + delay`, but never later than LATEST and never an OverflowError."""
+    """The sum, but never later than LATEST and never an OverflowError."""
     try:
         return min(moment + delay, LATEST)
     except OverflowError:
@@ -221,9 +217,9 @@ def _storable(moment: datetime) -> datetime:
         return LATEST if moment.year > 1 else _EARLIEST
 
 
-def _exception_name(each: type[BaseException] | str) -> str:
-    if isinstance(each, str) and each.strip():
-        return each.removeprefix("builtins.")
-    if isinstance(each, type) and issubclass(each, BaseException):
-        return qualified_name(each)
-    raise InvalidJob(f"{shown(each)} is not an exception class, nor the qualified name of one")
+def _exception_name(exception: type[BaseException] | str) -> str:
+    if isinstance(exception, str) and exception.strip():
+        return exception.removeprefix("builtins.")
+    if isinstance(exception, type) and issubclass(exception, BaseException):
+        return qualified_name(exception)
+    raise InvalidJob(f"{shown(exception)} is not an exception class, nor the qualified name of one")

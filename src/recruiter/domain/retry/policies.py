@@ -61,7 +61,7 @@ class RetryManyTimes(RetryPolicy):
         return Retry(after(failure.failed_at, self.delay_before_retry(failure.attempt)))
 
     def delay_before_retry(self, number: int) -> timedelta:  # noqa: ARG002
-        """How long the retry of this number (1 is the first) waits."""
+        """The delay of the retry with this number (1 is the first)."""
         return self.delay
 
     def export(self) -> dict[str, Any]:
@@ -229,7 +229,7 @@ class SelectByException(RetryPolicy):
 
 @dataclass(frozen=True)
 class RetriableExceptionFilter(RetryPolicy):
-    """`only=[…]`: the policy decides about these exceptions and their subclasses; others archive at once.
+    """`only=[…]`: the policy decides about these exceptions and their subclasses; others archive immediately.
 
     A crash has no exception and always reaches the policy.
     """

@@ -1,27 +1,27 @@
 """The schedule policies: a steady pace (`Every`), and times on the local clock (`Cron`), also on the days when that
 clock is changed.
 
-Where there is summer time, one day of the year misses some times of day and another has some of them twice:
+With summer time, one day of the year lacks some times of day and another has some of them twice:
 
     Europe/Rome            the last Sunday of March             the last Sunday of October
     the wall shows         01:59 ─▶ 03:00, no 02:30             02:59 ─▶ 02:00, and 02:30 again
     "30 2 * * *"           once, at 03:00                       once, the first time
     "*/30 * * * *"         01:30, 03:00, 03:30, …               02:00, 02:30, 02:00, 02:30, 03:00, …
 
-So there are two kinds of expressions, told apart as Debian's cron does. A *fixed* one means times of the day, and
-each day has each of them once: a time that does not exist runs at the moment the clock skips it (several such times
-are one occurrence then), and a time that exists twice runs the first time. One whose minute or hour begins with `*`
+So there are two kinds of expressions, distinguished as in Debian's cron. A *fixed* expression means times of the day,
+and each day has each of them once: a time that does not exist runs when the clock skips it (several such times are one
+occurrence then), and a time that exists twice runs the first time. An expression whose minute or hour begins with `*`
 means a *pace*: it runs whenever the wall shows a time that fits, so half an hour stays half an hour. A pace that is
-limited to some hours (`*/20 2 * * *`, `0 */2 * * *`) does not lose the day without that hour either: it runs once,
-at the moment the clock skips it. Here we leave Debian, which would not run it.
+limited to some hours (`*/20 2 * * *`, `0 */2 * * *`) does not lose the day without that hour either: it runs once, when
+the clock skips it. Debian would not run it.
 
 The clock is not always moved by an hour (Lord Howe: half an hour), not always at night's small hours (Beirut, São
 Paulo: midnight, so the day begins at 01:00), not always twice a year (Casablanca: around Ramadan), and Samoa once
 skipped a day. Nothing below assumes more than that no clock is moved twice within a day.
 
 cronsim walks the calendar, over naive wall times, where it is right. Its own treatment of zones (as of 2.8) is not
-used: it answers a moment in the second 02:00 with an earlier one, leaves expressions with seconds untreated, loses
-`0 */4 * * *` after a shift of half an hour, and stands still for ever at a midnight that does not exist.
+used: for an instant in the second 02:00 it answers an earlier instant, leaves expressions with seconds untreated, loses
+`0 */4 * * *` after a shift of half an hour, and loops forever at a midnight that does not exist.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Every(SchedulePolicy):
 
     Not from when the scheduler was made or the leader was started: from a fixed instant, the UNIX epoch unless you
     give one, so that every process counts alike. `Every("1 day")` is midnight UTC; `Every("1 day", anchor=a)` is the
-    time of day of `a`, in UTC. No zone has a say in it: for six o'clock in Rome, summer and winter, write a Cron.
+    time of day of `a`, in UTC. Time zones do not matter: for six o'clock in Rome, summer and winter, write a Cron.
     """
 
     interval: timedelta
@@ -83,8 +83,8 @@ class Every(SchedulePolicy):
 class EveryMinutes(SchedulePolicy):
     """Every `n` minutes, at the multiples of `n` minutes since the UNIX epoch: 15 is :00, :15, :30 and :45.
 
-    The pace never breaks: 7 goes on across the hour and across midnight, where the cron `*/7 * * * *` begins again
-    each hour.
+    The pace never breaks: 7 continues across the hour and across midnight, where the cron `*/7 * * * *` begins
+    again each hour.
     """
 
     n: int
@@ -137,7 +137,7 @@ ALIASES = {
     "@hourly": "0 * * * *",
 }
 
-# name, what it takes, how many values it has
+# name, description, number of values
 _FIELDS = (
     ("second", "0-59", 60),
     ("minute", "0-59", 60),
@@ -166,9 +166,9 @@ class Cron(SchedulePolicy):
     @annually, @monthly, @weekly, @daily, @midnight, @hourly. A field takes `*`, values, ranges `1-5`, lists `1,5`
     and steps `*/5`; months and days of the week also names. `L` is the last day of the month, `LW` its last day
     from Monday to Friday, `MON#2` its second Monday, `5L` its last Friday. If both days are given, either will do,
-    as in every cron (`0 0 13 * FRI`: each 13th and each Friday), unless one of them begins with `*`.
+    as in every cron (`0 0 13 * FRI`: each 13th and each Friday), unless either begins with `*`.
 
-    An expression that can never fit, such as the 30th of February, is refused like one that cannot be read.
+    An expression that can never fit, such as the 30th of February, is refused like a malformed expression.
     """
 
     expression: str
@@ -198,7 +198,7 @@ class Cron(SchedulePolicy):
 
     def _next_fixed(self, moment: datetime) -> datetime | None:
         wall = self._next_wall(_wall(moment, self._zone))
-        # While the wall shows times for the second time, their occurrences are over: go on to the first new one.
+        # While the wall shows times for the second time, skip their occurrences.
         while wall and _first_instant(wall, self._zone) <= moment:
             wall = self._next_wall(wall)
         return wall and _first_instant(wall, self._zone)
@@ -238,14 +238,14 @@ def _offset(instant: datetime, zone: ZoneInfo) -> timedelta:
 
 
 def _wall(instant: datetime, zone: ZoneInfo) -> datetime:
-    """What the clock on the wall shows."""
+    """The local time of the zone."""
     return instant.astimezone(zone).replace(tzinfo=None)
 
 
 def _first_instant(wall: datetime, zone: ZoneInfo) -> datetime:
     """When the clock on the wall shows this, for the first time; if it never does, when it skips it."""
     first, second = (wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
-    # Of a wall time that is skipped, Python makes one instant before the skip (fold=1) and one after it (fold=0).
+    # For a skipped wall time Python has one instant before the skip (fold=1) and one after it (fold=0).
     skipped = _turn(second, first, zone) if second < first else None
     return skipped or first
 
@@ -294,7 +294,7 @@ def _check_field(expression: str, position: int, text: str, of: int) -> None:
 
 
 def _can_be_read(term: str, place: int) -> bool:
-    if not term or not term.isascii():  # cronsim makes capital letters of all, and ASCII ones of some others
+    if not term or not term.isascii():  # cronsim converts some other letters to ASCII
         return False
     fields = ["*"] * len(_FIELDS)
     fields[place] = term
@@ -320,6 +320,6 @@ def _zone_called(name: object) -> ZoneInfo:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):  # also a folder of zones, a path out of it, what cannot be a file name
         zones = {zone.lower(): zone for zone in available_timezones()}
-        close = [zones[each] for each in get_close_matches(name.lower(), zones, n=3)]
+        close = [zones[zone] for zone in get_close_matches(name.lower(), zones, n=3)]
         hint = f"did you mean {' or '.join(close)}?" if close else "write an IANA name such as 'Europe/Rome'"
         raise InvalidSchedule(f"there is no time zone {shown(name)} on this machine; {hint}") from None

@@ -1,14 +1,14 @@
-"""A scheduler: the template of a job, its schedule, and the last occurrence that was handled; and where its due
-occurrences are decided: times go in, a value comes out.
+"""A scheduler: the template of a job, its schedule, and the last handled occurrence; and pure functions that decide
+about due occurrences.
 
     the scheduler's policy ──▶ late_occurrences(policy, last, now) ──▶ Due(occurrences, handled, next, …)
     these, and the overlap ──▶ plan(scheduler, due, busy)          ──▶ Plan(instants, handled, next_at, …)
     one of them            ──▶ occurrence_id(urn, instant)         ──▶ "report:daily@2030-01-01T06:00:00Z"
 
-An occurrence is an instant. It has no number and no memory, so two leaders, or one that was restarted, name the
-same occurrence alike, and the second one to make its job finds it made.
+An occurrence is an instant without a number. So two leaders, or a restarted leader, give the same id to the same
+occurrence, and the second leader finds that its job exists.
 
-A policy of your own is a class with `next_after`; register it where your tasks are:
+A custom policy is a class with `next_after`; register it where your tasks are:
 
     @schedules.register
     @dataclass(frozen=True)
@@ -35,31 +35,31 @@ from recruiter.domain.text import said_by
 from recruiter.errors import InvalidSchedule
 
 WINDOW = timedelta(minutes=30)
-"""Nothing older than this is made after downtime."""
+"""Older occurrences are not created after downtime."""
 
 TOLERANCE = timedelta(minutes=1)
-"""How old an occurrence may be and still be on time: a change of leader takes seconds, and is no downtime."""
+"""Largest age of an occurrence that is still on time: a change of the leader takes seconds, and is no downtime."""
 
 BOUND = 100
-"""How many occurrences of one scheduler are made at once, at most; the newest are kept."""
+"""Maximum number of occurrences of one scheduler in one pass; the newest are kept."""
 
 
 MOST_WALKED = 2_000
-"""So many occurrences of one scheduler are looked at, at most. The default window has as many seconds."""
+"""Maximum number of occurrences of one scheduler to visit. The default window has about as many seconds."""
 
 
 class SchedulePolicy(ABC):
     """When a repeatable job runs. A policy is a value: immutable, compared by content.
 
-    The same moment must give the same answer in every process: the next leader asks again.
+    The same time must give the same answer in every process: the next leader asks again.
     """
 
     @abstractmethod
     def next_after(self, moment: datetime) -> datetime | None:
-        """The first occurrence strictly after the aware moment, in UTC, in whole milliseconds; None: never again."""
+        """The first occurrence strictly after this aware time, in UTC, in whole milliseconds; None: never again."""
 
     def export(self) -> dict[str, Any]:
-        """The parameters to store: what BSON takes, and other policies. A dataclass need not write this."""
+        """The parameters to store: BSON values, and other policies. A dataclass need not write this."""
         cls: type = type(self)
         if not is_dataclass(cls):
             raise InvalidSchedule(f"{cls.__name__} must be a dataclass or define export() and import_()")
@@ -72,14 +72,14 @@ class SchedulePolicy(ABC):
 
 
 class Late(StrEnum):
-    """What becomes of occurrences that were missed, because no leader was there when their time came."""
+    """The treatment of occurrences that were missed because there was no leader."""
 
     SKIP = "skip"
     """They are dropped."""
     LATEST = "latest"
-    """Only the newest is made: one report, not one for each day of the holidays."""
+    """Only the newest is created: one report, not one for each day of the holidays."""
     ALL = "all"
-    """Each is made, up to a bound."""
+    """All are created, up to a bound."""
 
     @classmethod
     def of(cls, value: object) -> Late:
@@ -93,7 +93,7 @@ class Late(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What to make now, oldest first, and where to go on from."""
+    """The occurrences to create now, oldest first, and where to continue."""
 
     occurrences: tuple[datetime, ...]
     handled: datetime
@@ -101,9 +101,9 @@ class Due:
     next: datetime | None
     """The first occurrence that is not due yet; None: there will be none."""
     skipped: int = 0
-    """How many occurrences inside the window are not made."""
+    """Number of occurrences inside the window that are not created."""
     too_old: bool = False
-    """There were also some older than the window. They are not made and not counted."""
+    """Some occurrences are older than the window. They are not created and not counted."""
 
 
 def late_occurrences(
@@ -116,16 +116,16 @@ def late_occurrences(
     tolerance: DurationLike = TOLERANCE,
     bound: int = BOUND,
 ) -> Due:
-    """Which occurrences after `last`, up to and including `now`, are to be made.
+    """Selects the occurrences to create after `last`, up to and including `now`.
 
-    While the oldest of them is younger than `tolerance` the fleet was not down, and all are made, whatever `late` says:
-    a leader that looks every two seconds must not lose half of the occurrences of every second. Otherwise SKIP
-    makes those that are still on time, LATEST the newest one, ALL all of them. Never one that is older than
-    `window`, and of more than `bound` the oldest are dropped.
+    If the oldest is younger than `tolerance`, the fleet was not down, and all are created, regardless of `late`: a
+    leader that checks every two seconds must not lose half of the occurrences of every second. Otherwise SKIP creates
+    the occurrences that are still on time, LATEST the newest, ALL all of them. Occurrences older than `window` are
+    never created. If there are more than `bound`, the oldest are dropped.
 
-    The work is that of walking through the window, however long the downtime was; of a window with thousands of
-    occurrences only the last part is walked through, and what is before that is too old. A clock that stepped back
-    before `last` finds nothing to do: what was handled is not handled again.
+    The function visits the occurrences in the window, regardless of the length of the downtime. In a window with
+    thousands of occurrences it visits only the last part, and all before it is too old. If the clock stepped back
+    before `last`, there is nothing to do: handled occurrences are not handled again.
     """
     if isinstance(bound, bool) or not isinstance(bound, int) or bound < 1:
         raise InvalidSchedule(f"the bound is a number of occurrences, 1 or more, not {said_by(bound, repr)}")
@@ -160,15 +160,15 @@ def _walk(policy: SchedulePolicy, upcoming: datetime | None, now: datetime) -> t
 
 
 def next_occurrence(policy: SchedulePolicy, moment: datetime) -> datetime | None:
-    """`policy.next_after(moment)`, checked: a custom policy must not send the leader into an endless loop."""
+    """Calls `policy.next_after` and checks the answer: a custom policy must not cause an endless loop."""
     moment = in_utc(moment)
     try:
         answer: object = policy.next_after(moment)
     except InvalidSchedule:
         raise
     except (Exception, SystemExit) as error:  # it is the policy's, not the leader's
-        told = f"{said_by(policy, repr)} raised {type(error).__name__}: {said_by(error)}"
-        raise InvalidSchedule(f"{told}; correct its next_after()") from error
+        problem = f"{said_by(policy, repr)} raised {type(error).__name__}: {said_by(error)}"
+        raise InvalidSchedule(f"{problem}; correct its next_after()") from error
     if answer is None:
         return None
     instant = _checked(policy, moment, answer)
@@ -176,15 +176,13 @@ def next_occurrence(policy: SchedulePolicy, moment: datetime) -> datetime | None
 
 
 def occurrence_id(urn: str, instant: datetime) -> str:
-    """The id of the job of this occurrence: the same wherever it is made, and never that of another occurrence.
-
-    The instant holds no '@', so the last one in the id is where the urn ends, whatever the urn holds.
-    """
+    """The id of the job of this occurrence: the same in every process, and different for every occurrence. The instant
+    has no '@', so the last '@' of the id ends the urn."""
     return f"{urn}@{in_utc(instant).replace(tzinfo=None).isoformat()}Z"
 
 
 def in_utc(moment: datetime) -> datetime:
-    """The aware moment in UTC; InvalidSchedule if it has no time zone."""
+    """The aware time in UTC; InvalidSchedule if it has no time zone."""
     if not isinstance(moment, datetime) or moment.utcoffset() is None:
         raise InvalidSchedule(f"a datetime with a time zone is needed, not {said_by(moment, repr)}")
     try:
@@ -196,7 +194,7 @@ def in_utc(moment: datetime) -> datetime:
 def _made_late(late: Late, missed: list[datetime], on_time_since: datetime) -> list[datetime]:
     match late:
         case Late.SKIP:
-            return [each for each in missed if each >= on_time_since]
+            return [instant for instant in missed if instant >= on_time_since]
         case Late.LATEST:
             return missed[-1:]
         case Late.ALL:
@@ -212,8 +210,8 @@ def _checked(policy: SchedulePolicy, moment: datetime, answer: object) -> dateti
         problem = "next_after() must answer whole milliseconds"
     else:
         return in_utc(answer)
-    told = f"{said_by(policy, repr)} answered {said_by(answer, repr)} for {moment.isoformat()}"
-    raise InvalidSchedule(f"{told}; {problem}")
+    answer_text = f"{said_by(policy, repr)} answered {said_by(answer, repr)} for {moment.isoformat()}"
+    raise InvalidSchedule(f"{answer_text}; {problem}")
 
 
 def _back(now: datetime, window: timedelta) -> datetime:
@@ -230,10 +228,10 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class Overlap(StrEnum):
-    """What becomes of an occurrence when an earlier one is still waiting, running or being retried."""
+    """The treatment of an occurrence when an earlier one is still waiting, running or being retried."""
 
     ALLOW = "allow"
-    """It is made all the same."""
+    """It is created anyway."""
     UNIQUE = "unique"
     """It is skipped."""
     REPLACE = "replace"
@@ -246,7 +244,7 @@ class Overlap(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Since when, by whom and why something is paused."""
+    """A pause: its begin, author and reason."""
 
     at: datetime
     by: str | None = None
@@ -259,14 +257,14 @@ class Scheduler:
 
     urn: str
     template: Job
-    """What every occurrence is like; its id and times are the occurrence's own."""
+    """The job of every occurrence, except for its id and times."""
     schedule: Mapping[str, Any]
     """The schedule policy, as a document."""
     created_at: datetime
     handled: datetime
     """Every occurrence up to here has been made, or skipped for good."""
     next_at: datetime | None
-    """When the leader must look again; None: there will be no other occurrence."""
+    """When the leader must check again; None: there will be no other occurrence."""
     overlap: Overlap = Overlap.ALLOW
     late: Late = Late.LATEST
     window: timedelta = WINDOW
@@ -281,10 +279,10 @@ class Scheduler:
     succeeded_at: datetime | None = None
     """The last known success; kept when the archive has removed it."""
     revision: int = 0
-    """How often its definition was changed."""
+    """Number of changes of its definition."""
 
     def broken_promise(self, succeeded_at: datetime | None, now: datetime) -> str | None:
-        """What it has promised (`must_succeed_within`) and not kept, given its last success."""
+        """A sentence if it has not kept its promise (`must_succeed_within`), given its last success."""
         if self.must_succeed_within is None or self.paused is not None:
             return None
         since = max(succeeded_at or self.created_at, self.created_at)
@@ -294,7 +292,7 @@ class Scheduler:
         return f"must succeed every {humanize(self.must_succeed_within)}, and {last}"
 
     def same_definition(self, other: Scheduler) -> bool:
-        """Do both say the same? What has happened to them is another matter."""
+        """Whether both have the same definition, regardless of their history."""
         return self._definition() == other._definition()
 
     def _definition(self) -> tuple[Any, ...]:
@@ -315,7 +313,7 @@ class Scheduler:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What becomes of a scheduler in one look: the occurrences to make, and where it stands afterwards."""
+    """The result of one pass over a scheduler: the occurrences to create, and its state afterwards."""
 
     scheduler: Scheduler
     instants: tuple[datetime, ...]
@@ -323,11 +321,11 @@ class Plan:
     next_at: datetime | None
     skipped: int
     cancels: bool = False
-    """Whether what is left of earlier occurrences is to be cancelled."""
+    """Whether earlier occurrences that have not ended must be cancelled."""
 
 
 def plan(scheduler: Scheduler, due: Due, busy: bool) -> Plan:
-    """What to do about these due occurrences, when an earlier one is busy (waiting, running, retrying) or is not."""
+    """Decides about due occurrences; `busy` if an earlier one is waiting, running or being retried."""
     instants = due.occurrences
     if scheduler.overlap is not Overlap.ALLOW:
         instants = instants[-1:]  # two of them would overlap each other

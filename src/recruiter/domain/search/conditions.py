@@ -49,13 +49,13 @@ def states(name: str, value: object) -> frozenset[str]:
 
 def names(name: str, value: object) -> tuple[str, ...]:
     try:
-        return tuple(check_name(name, each) for each in texts(name, value))
+        return tuple(check_name(name, given) for given in texts(name, value))
     except InvalidName as error:
         raise InvalidFilter(str(error)) from None
 
 
 def texts(name: str, value: object) -> tuple[str, ...]:
-    texts = _several(name, value, str)
+    texts = _values(name, value, str)
     for text in texts:
         if not isinstance(text, str) or not 0 < len(text) <= _LONGEST_TEXT or "\0" in text:
             raise InvalidFilter(f"{name} is {shown(text)}; it must be a text of 1 to {_LONGEST_TEXT:,} characters")
@@ -63,12 +63,12 @@ def texts(name: str, value: object) -> tuple[str, ...]:
 
 
 def errors(name: str, value: object) -> tuple[str, ...]:
-    classes = _several(name, value, str | type)
+    classes = _values(name, value, str | type)
     return texts(
         name,
         [
-            exception_names(each)[0] if isinstance(each, type) and issubclass(each, BaseException) else each
-            for each in classes
+            exception_names(error)[0] if isinstance(error, type) and issubclass(error, BaseException) else error
+            for error in classes
         ],
     )
 
@@ -116,14 +116,14 @@ def _values_written(text: str) -> Any:
 
 def ids(name: str, value: object) -> tuple[JobId, ...]:
     """Every possible id: a string may stand for another type."""
-    ids = _several(name, value, ObjectId | str | int | UUID)
+    ids = _values(name, value, ObjectId | str | int | UUID)
     for id in ids:
         if not _is_id(id):
             raise InvalidFilter(
                 f"{name} is {shown(id)}; an id is an ObjectId, a text of up to {_LONGEST_TEXT:,} characters, "
                 "an integer of 64 bits or a UUID"
             )
-    return tuple(dict.fromkeys(each for id in ids for each in (ids_written(id) if isinstance(id, str) else [id])))
+    return tuple(dict.fromkeys(written for id in ids for written in (ids_written(id) if isinstance(id, str) else [id])))
 
 
 def _is_id(id: object) -> bool:
@@ -138,17 +138,17 @@ def _is_id(id: object) -> bool:
             return isinstance(id, ObjectId | UUID)
 
 
-def _several(name: str, value: object, kind: Any) -> tuple[Any, ...]:
-    """One, or each of several once."""
+def _values(name: str, value: object, kind: Any) -> tuple[Any, ...]:
+    """The value, or each of several values once."""
     if isinstance(value, kind) or not isinstance(value, Iterable) or isinstance(value, Mapping | bytes):
         return (value,)
     try:
-        several = tuple(dict.fromkeys(value))
+        values = tuple(dict.fromkeys(value))
     except TypeError:
         raise InvalidFilter(f"{name} is {shown(value)}; give one value, or a list of plain ones") from None
-    if not 0 < len(several) <= _MOST:
-        raise InvalidFilter(f"{name} has {len(several)} values; give 1 to {_MOST}, or leave it out")
-    return several
+    if not 0 < len(values) <= _MOST:
+        raise InvalidFilter(f"{name} has {len(values)} values; give 1 to {_MOST}, or leave it out")
+    return values
 
 
 def arguments(name: str, value: object) -> tuple[Argument, ...]:
@@ -162,8 +162,8 @@ def arguments(name: str, value: object) -> tuple[Argument, ...]:
 
 def _flat(path: tuple[str, ...], value: Any) -> Iterator[Argument]:
     if not isinstance(value, Mapping) or (path and not value):
-        several = value if isinstance(value, tuple) else (value,)
-        yield ".".join(path), tuple(_stored(".".join(path), each) for each in several)
+        values = value if isinstance(value, tuple) else (value,)
+        yield ".".join(path), tuple(_stored(".".join(path), item) for item in values)
         return
     for key, inner in value.items():
         parts = key.split(".") if isinstance(key, str) else [""]

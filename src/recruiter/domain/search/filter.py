@@ -120,7 +120,7 @@ class JobFilter:
 
     def __init__(self, **conditions: Unpack[Conditions]) -> None:
         given = {name: value for name, value in conditions.items() if value is not None}
-        known = {each.name: each.metadata["check"] for each in fields(JobFilter)}
+        known = {condition.name: condition.metadata["check"] for condition in fields(JobFilter)}
         if unknown := given.keys() - known.keys():
             raise unknown_word(min(unknown), tuple(known))
         vars(self).update({name: known[name](name, value) for name, value in given.items()})
@@ -143,7 +143,7 @@ class JobFilter:
         return bool(self.why or self.recovered) or self.ended_since is not None or self.ended_until is not None
 
     def wants(self, states: Iterable[str]) -> bool:
-        """Whether it can select jobs in one of these states."""
+        """Whether it can select jobs in these states."""
         if self.only_ended and not ENDED & set(states):
             return False
         return not self.state or bool(self.state & set(states))
@@ -202,17 +202,17 @@ class JobFilter:
 
     @property
     def fingerprint(self) -> bytes:
-        """A few bytes that are others for another filter."""
-        said = [(name, value) for name, value in self.items() if name != "state"]
-        return hashlib.sha256(repr([sorted(self.state), said]).encode()).digest()[:6]
+        """A few bytes that differ for another filter."""
+        others = [(name, value) for name, value in self.items() if name != "state"]
+        return hashlib.sha256(repr([sorted(self.state), others]).encode()).digest()[:6]
 
     def items(self) -> Iterator[tuple[str, Any]]:
         """Every condition by its name, including empty ones."""
-        return ((each.name, getattr(self, each.name)) for each in fields(self))
+        return ((condition.name, getattr(self, condition.name)) for condition in fields(self))
 
     def __str__(self) -> str:
         """The conditions, for people."""
-        return ", ".join(_told(self)) or "all jobs"
+        return ", ".join(_described(self)) or "all jobs"
 
 
 def filter_of(filter: JobFilter | None, conditions: Conditions) -> JobFilter:
@@ -253,7 +253,7 @@ def unknown_word(name: str, known: Collection[str] = tuple(FILTER_WORDS)) -> Inv
 
 
 def filter_from_words(words: Mapping[str, Sequence[str]]) -> JobFilter:
-    """The filter of conditions written as text; of a single-valued condition the last value counts. Raises
+    """The filter of conditions written as strings; the last value of a single-valued condition counts. Raises
     InvalidFilter."""
     conditions: dict[str, Any] = {}
     for name, values in words.items():
@@ -299,7 +299,7 @@ def _never(since: Moment | None, until: Moment | None) -> bool:
     return since >= until
 
 
-def _told(filter: JobFilter) -> Iterator[str]:
+def _described(filter: JobFilter) -> Iterator[str]:
     for word, value in filter.items():
         name = word.replace("_", " ")
         if value is None or value in ((), frozenset()):
@@ -332,8 +332,8 @@ class Page(Generic[J]):
     next: str | None = None
     """The value of `after` for the next page; None at the end."""
     looked_at: int = 0
-    """Approximate number of documents read. Where no index answers a condition, a page may be short, even empty,
-    although `next` is not None."""
+    """Approximate number of documents read. If no index answers a condition, a page may be short, even empty, although
+    `next` is not None."""
     unreadable: tuple[Unreadable, ...] = ()
     """Documents that should have been on this page and cannot be read."""
 

@@ -11,7 +11,6 @@ import sys
 import threading
 from datetime import timedelta
 
-from recruiter.clock import SteadyClock
 from recruiter.domain.duration import humanize
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.events import Events
@@ -44,7 +43,7 @@ class WorkerProcess:
         self._heartbeat = settings.heartbeat.total_seconds()
         self._dispatcher = Dispatcher(
             lambda worker, now: fork_server.spawn(worker, store.target, settings.concurrency, now),
-            SteadyClock(store.clock),
+            store.clock,
             events,
             PolicyRegistry(),
             settings,

@@ -1,0 +1,25 @@
+"""`recruiter job show` counts attempts and deferrals in words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from recruiter.cli.records import _attempts
+from recruiter.domain.job import Job
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ({"snoozes": 1}, "0, deferred once"),
+        ({"snoozes": 5, "conflicts": 2}, "0, deferred 3 times, deferred because of conflicting transactions twice"),
+        ({"attempts": 2, "crashes": 2}, "2, its process died twice"),
+        ({"attempts": 1, "locked_by": "w1"}, "1 ended, 1 running"),
+    ],
+)
+def test_a_job_counts_its_attempts_in_words(counts: dict[str, object], words: str) -> None:
+    assert _attempts(Job("j", "send", {}, NOW, NOW, **counts)) == words  # type: ignore[arg-type]
