@@ -96,13 +96,17 @@ class Program:
         with self._ended_with_the_job():
             process = self._start(command, cwd, {**os.environ, **(env or {})}, with_input=given is not None)
             _listen(process, given or b"", *outputs)
-            code = _wait(process)
+            code = None
+            while code is None:
+                with suppress(subprocess.TimeoutExpired):
+                    code = process.wait(_CHECK_SECONDS)
         stdout, stderr = (output.text(keep) for output in outputs)
         if self._unwanted:
             raise CommandFailed(f"{command[0]} was ended with its job", code, stdout, stderr)
         if code not in ok_codes:
             last_words = _last_lines(*(output.text(_LAST_WORDS) for output in outputs))
-            raise CommandFailed(f"{command[0]} {_how_it_ended(code)}; {last_words}", code, stdout, stderr)
+            how = f"ended with code {code}" if code >= 0 else f"was killed by {signal_name(-code)}"
+            raise CommandFailed(f"{command[0]} {how}; {last_words}", code, stdout, stderr)
         return CommandResult(code=code, stdout=stdout, stderr=stderr)
 
     def end(self) -> None:
@@ -263,19 +267,13 @@ def _take(stream: int, output: _Output) -> bool:
     return True
 
 
-def _wait(process: subprocess.Popen[bytes]) -> int:
-    while True:
-        with suppress(subprocess.TimeoutExpired):
-            return process.wait(_CHECK_SECONDS)
-
-
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     """Ends them with everything they have started, politely first."""
     family = _stopped([process.pid for process in processes if process.poll() is None])
     _signal(family, signal.SIGTERM)
     _signal(family, signal.SIGCONT)
     deadline = time.monotonic() + _TERMINATE_SECONDS
-    while (alive := [member for member in family if _is_alive(member)]) and time.monotonic() < deadline:
+    while (alive := [member for member in family if _status(member) not in _DEAD]) and time.monotonic() < deadline:
         time.sleep(0.01)
     _signal(_stopped([member.pid for member in alive]), signal.SIGKILL)
     for process in processes:
@@ -288,20 +286,15 @@ def _stopped(pids: Iterable[int]) -> list[psutil.Process]:
     while new := [member for pid in pids for member in _family(pid) if member.pid not in stopped]:
         _signal(new, signal.SIGSTOP)
         deadline = time.monotonic() + _STOP_SECONDS
-        while any(map(_runs, new)) and time.monotonic() < deadline:
+        while any(_status(member) not in _CANNOT_START for member in new) and time.monotonic() < deadline:
             time.sleep(0.001)
         stopped |= {member.pid: member for member in new}
     return list(stopped.values())
 
 
-def _runs(process: psutil.Process) -> bool:
-    """Whether it may still start another process."""
-    return _status(process) not in (None, psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_ZOMBIE)
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    """A dead one whose parent has not noticed is dead."""
-    return _status(process) not in (None, psutil.STATUS_ZOMBIE)
+_DEAD = (None, psutil.STATUS_ZOMBIE)
+_CANNOT_START = (*_DEAD, psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+"""States in which a process starts no other process."""
 
 
 def _status(process: psutil.Process) -> str | None:
@@ -333,12 +326,6 @@ def _found(program: str, environment: Mapping[str, str]) -> str:
     if found is None:
         raise FileNotFoundError("there is no such program on the PATH")
     return os.path.abspath(found)
-
-
-def _how_it_ended(code: int) -> str:
-    if code >= 0:
-        return f"ended with code {code}"
-    return f"was killed by {signal_name(-code)}"
 
 
 def signal_name(number: int) -> str:

@@ -21,7 +21,7 @@ def terminal(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_long_search_shows_its_progress_on_a_terminal(
     terminal: tuple[bool, io.StringIO], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job, "_PATIENCE", 0.0)
+    monkeypatch.setattr(job, "_QUIET_SECONDS", 0.0)
     watched, said = terminal
 
     with job.looking() as tell:

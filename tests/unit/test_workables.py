@@ -248,6 +248,11 @@ class Mailer:
         return "secret"
 
 
+@FactoryMethodCommand.factory("post")
+def mailer(*args: Any, **kwargs: Any) -> Mailer:
+    return Mailer(*args, **kwargs)
+
+
 class TestFactoryMethodCommand:
     def test_what_is_stored(self) -> None:
         command = FactoryMethodCommand.from_("post").to("a@b.c").send("hello", at=None)

@@ -216,18 +216,19 @@ class Reloader:
         watchfiles = import_module("watchfiles")
         only = watchfiles.PythonFilter(ignore_paths=[self._data])
         watched = watchfiles.watch(*self._folders, watch_filter=only, stop_event=self._end)
-        thread = threading.Thread(target=self._collect, args=(watched,), name="reload", daemon=True)
+
+        def collect() -> None:
+            for changes in watched:
+                with self._lock:
+                    self._changed.update(path for _, path in changes)
+
+        thread = threading.Thread(target=collect, name="reload", daemon=True)
         thread.start()
         try:
             yield
         finally:
             self._end.set()
             thread.join(timeout=10)
-
-    def _collect(self, watched: Iterable[set[tuple[int, str]]]) -> None:
-        for changes in watched:
-            with self._lock:
-                self._changed.update(path for _, path in changes)
 
     def take(self) -> list[str]:
         """The files that have changed since the last call, as a person names them."""

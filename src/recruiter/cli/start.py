@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
 from typing import Any, Literal
 
@@ -241,11 +242,10 @@ def _hooks(application: Application, facade: Recruiter, name: str) -> list[Hook]
 
 def _as_environment(settings: Settings) -> dict[str, str]:
     """Only settings that were given: the others come from defaults and file."""
-    values = settings.model_dump(include=settings.model_fields_set)
-    return {f"RECRUITER_{name.upper()}": _as_text(value) for name, value in values.items() if value is not None}
-
-
-def _as_text(value: Any) -> str:
-    if isinstance(value, tuple):
-        return ",".join(value)
-    return f"{value.total_seconds()}s" if hasattr(value, "total_seconds") else str(value)
+    environment = {}
+    for name, value in settings.model_dump(include=settings.model_fields_set).items():
+        text = ",".join(value) if isinstance(value, tuple) else str(value)
+        text = f"{value.total_seconds()}s" if isinstance(value, timedelta) else text
+        if value is not None:
+            environment[f"RECRUITER_{name.upper()}"] = text
+    return environment

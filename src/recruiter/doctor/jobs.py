@@ -35,7 +35,7 @@ def _lanes(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Fin
     situation = read_situation(store, rules, now)
     open_lanes = {lane: queue for lane, queue in waiting.items() if rules.pauses(lane.group) is None}
     reasons = {
-        lane: situation.why_waiting(lane) or _of_key(situation, queue.first) for lane, queue in open_lanes.items()
+        lane: situation.why_waiting(lane) or _limit_of_key(situation, queue.first) for lane, queue in open_lanes.items()
     }
     findings = [
         finding
@@ -96,7 +96,7 @@ def _waiting(store: Store, now: datetime, thresholds: Thresholds) -> dict[Lane, 
     return kinds
 
 
-def _of_key(situation: Situation, first: Lane | None) -> Reason | None:
+def _limit_of_key(situation: Situation, first: Lane | None) -> Reason | None:
     """Why the oldest due job waits for the limit of its key."""
     return situation.why_waiting(first) if first is not None and first.key is not None else None
 

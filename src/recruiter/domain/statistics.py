@@ -305,7 +305,11 @@ def add_up(
 ) -> Analytics:
     """Adds up the counts: in all, step by step, by group and by task."""
     step, begin_of = (HOUR, hour_of) if until - since > _BY_THE_HOUR_FROM else (MINUTE, minute_of)
-    series: dict[datetime, Counts] = {begin: Counts() for begin in _steps(begin_of(since), until, step)}
+    series: dict[datetime, Counts] = {}
+    begin = begin_of(since)
+    while begin < until:
+        series[begin] = Counts()
+        begin += step
     flows: dict[Kind, Counts] = {}
     for period in counted:  # there may be very many
         if (begin := begin_of(period.at)) in series:
@@ -339,9 +343,3 @@ def add_up(
         queues=queues,
         flows={kind: PeriodSummary.of(counts, span) for kind, counts in sorted(flows.items())},
     )
-
-
-def _steps(begin: datetime, until: datetime, step: timedelta) -> Iterable[datetime]:
-    while begin < until:
-        yield begin
-        begin += step

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from recruiter.domain.job import Job, JobId
+from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.observation import SILENT
 from recruiter.domain.planning.rules import Rules
@@ -150,11 +150,10 @@ def overview(store: Store, *, jobs: int, within: timedelta) -> LiveView:
     runs = [(run["since"], run["job"], run["task"], entry.id) for entry in workers for run in entry.running]
     runs = sorted(runs, key=lambda run: run[0])[:jobs]
     progress = store.scheduled.get_many([id for _, id, _, _ in runs])  # unreadable jobs have no progress
-    running = [_running(id, task, worker, since, progress.get(id)) for since, id, task, worker in runs]
+    running = []
+    for began, id, task, worker in runs:
+        job = progress.get(id)
+        running.append(Running(id, task, worker, began, job.stage if job else None, job.progress if job else 0.0))
     since, until = window(now, within, now)
     minutes = add_up(store.statistics.read(since, until, None, None), {}, now, since, until).series
     return LiveView(now, store.leases.read(), workers, running, store.limits.read(), minutes)
-
-
-def _running(id: JobId, task: str, worker: str, since: datetime, job: Job | None) -> Running:
-    return Running(id, task, worker, since, job.stage if job else None, job.progress if job else 0.0)

@@ -264,7 +264,7 @@ def _keeps_values(annotation: Any, inside: tuple[Any, ...] = ()) -> bool:
         hints = {} if annotation in inside else get_type_hints(annotation, include_extras=True)
         return all(_keeps_values(hint, (*inside, annotation)) for hint in hints.values())
     if origin in _UNIONS and any((get_origin(item) or item) in _MAPPINGS for item in inner):
-        inner = tuple(item for item in inner if not _is_class_with_fields(item))
+        inner = tuple(item for item in inner if not (isinstance(item, type) and (is_model(item) or is_dataclass(item))))
     if origin in _UNIONS or origin in _CONTAINERS or origin in _MAPPINGS or origin in (Required, NotRequired):
         return all(item is Ellipsis or _keeps_values(item, inside) for item in inner)
     if origin is Literal:
@@ -280,10 +280,6 @@ def _has_typed_dict(annotation: Any) -> bool:
 def _is_typed_dict(annotation: Any) -> bool:
     """Of `typing` or of `typing_extensions`: `typing.is_typeddict` knows the first only."""
     return isinstance(annotation, type) and hasattr(annotation, "__required_keys__")
-
-
-def _is_class_with_fields(annotation: Any) -> bool:
-    return isinstance(annotation, type) and (is_model(annotation) or is_dataclass(annotation))
 
 
 def _lost_key(given: Any, restored: Any) -> Any:

@@ -176,11 +176,6 @@ def _time(value: time, _depth: int, _typed: bool) -> dict[str, Any]:
     return tagged("time", value.isoformat())
 
 
-def _timedelta(value: timedelta, _depth: int, _typed: bool) -> dict[str, Any]:
-    parts = {"days": value.days, "seconds": value.seconds, "microseconds": value.microseconds}
-    return tagged("timedelta", parts)
-
-
 def _unusual(value: Any, depth: int, typed: bool) -> Any:
     """A subclass travels as an equal value of its base class, if only the class is lost."""
     if isinstance(value, Enum):
@@ -244,7 +239,9 @@ _ENCODERS: dict[type, Callable[[Any, int, bool], Any]] = {
     datetime: _datetime,
     date: lambda value, _depth, _typed: tagged("date", value.isoformat()),
     time: _time,
-    timedelta: _timedelta,
+    timedelta: lambda value, _depth, _typed: tagged(
+        "timedelta", {"days": value.days, "seconds": value.seconds, "microseconds": value.microseconds}
+    ),
     Decimal: lambda value, _depth, _typed: tagged("decimal", str(value)),
 }
 

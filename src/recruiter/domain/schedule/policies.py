@@ -190,11 +190,9 @@ class Cron(SchedulePolicy):
         moment = max(in_utc(moment), _EARLIEST).replace(microsecond=0)
         if moment >= LATEST:
             return None
-        return self._next_at_pace(moment) if self._is_a_pace() else self._next_fixed(moment)
-
-    def _is_a_pace(self) -> bool:
         minute, hour = self._fields.split()[-5:-3]
-        return minute.startswith("*") or hour.startswith("*")
+        is_pace = minute.startswith("*") or hour.startswith("*")
+        return self._next_at_pace(moment) if is_pace else self._next_fixed(moment)
 
     def _next_fixed(self, moment: datetime) -> datetime | None:
         wall = self._next_wall(_wall(moment, self._zone))
@@ -206,6 +204,7 @@ class Cron(SchedulePolicy):
     def _next_at_pace(self, moment: datetime) -> datetime | None:
         """Walk with the offset of `cursor` until something fits or the clock is moved, whichever is first."""
         cursor, seen = moment, _wall(moment, self._zone)
+        runs_every_hour = len(CronSim(self._fields, _SOME_LEAP_YEAR).hours) == _FIELDS[2][2]
         while wall := self._next_wall(seen):
             instant = wall.replace(tzinfo=UTC) - _offset(cursor, self._zone)
             near = min(instant, cursor + _DAY)
@@ -215,14 +214,11 @@ class Cron(SchedulePolicy):
             if turn is None:  # nothing fits until the wall shows `wall`: be there a day before
                 cursor = max(near, _first_instant(wall - _DAY, self._zone))
                 seen = _wall(cursor, self._zone)
-            elif _wall(turn, self._zone) > wall and not self._runs_every_hour():
+            elif _wall(turn, self._zone) > wall and not runs_every_hour:
                 return turn
             else:
                 cursor, seen = turn, _wall(turn, self._zone) - _SECOND
         return None
-
-    def _runs_every_hour(self) -> bool:
-        return len(CronSim(self._fields, _SOME_LEAP_YEAR).hours) == _FIELDS[2][2]
 
     def _next_wall(self, wall: datetime) -> datetime | None:
         """The next wall time that fits, as if no clock was ever moved."""
