@@ -407,7 +407,6 @@ class TestNames:
         recruiter.task(name="new", aliases=["old"])(lambda a: a)
 
         assert recruiter.job("old", {"a": 1}).build().task == "new"
-        assert recruiter.job("http", {"url": "y"}).build().task == "http.request"
 
 
 class Pinged(Workable):
