@@ -10,11 +10,13 @@ application has registered. Parameters may hold other policies at any depth.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload
 
+from cronsim import CronSim, CronSimError
+
 from recruiter.domain.definitions import note, same_definition
-from recruiter.domain.duration import DurationLike, humanize
+from recruiter.domain.duration import DurationLike, brief, humanize
 from recruiter.domain.retry.decision import RetryPolicy, checked_names, only_names
 from recruiter.domain.retry.policies import (
     DoNotDoItAgain,
@@ -199,6 +201,46 @@ def policy_text(stored: Mapping[str, Any] | None) -> str | None:
         texts.append(humanize(timedelta(seconds=value)) if in_words else str(value))
     only_text = f" only {', '.join(map(str, only))}" if isinstance(only, list) and only else ""
     return f"{stored.get('class')}({', '.join(texts)}){only_text}"
+
+
+_ANY_TIME = datetime(2000, 1, 1)
+
+
+def policy_words(stored: Mapping[str, Any] | None) -> str | None:
+    """A stored policy or schedule for people: `2 more times, 2s apart`, `every minute`. An unknown one as code."""
+    parameters = stored.get("parameters") if stored is not None else None
+    if stored is None or not isinstance(parameters, Mapping):
+        return policy_text(stored)
+    words = _words(str(stored.get("class")), parameters)
+    only = stored.get("only")
+    told = f", only after {' or '.join(map(str, only))}" if isinstance(only, list) and only else ""
+    return f"{words}{told}" if words is not None else policy_text(stored)
+
+
+def _words(name: str, parameters: Mapping[str, Any]) -> str | None:
+    n, seconds = parameters.get("n"), parameters.get("seconds")
+    times = f"{n} more time{'' if n == 1 else 's'}"
+    try:
+        match name:
+            case "DoNotDoItAgain":
+                return "not again"
+            case "RetryManyTimes" if isinstance(n, int):
+                return f"{times}, {brief(seconds)} {'later' if n == 1 else 'apart'}"
+            case "RetryForever":
+                return f"again and again, {brief(seconds)} apart"
+            case "ExponentialBackoff" if isinstance(n, int):
+                most = f", at most {brief(parameters['most'])}" if parameters.get("most") else ""
+                return f"{times}, after {brief(seconds)}, then twice as long each time{most}"
+            case "Every":
+                return f"every {brief(parameters['interval'])}"
+            case "EveryMinutes" if isinstance(n, int):
+                return "every minute" if n == 1 else f"every {n} minutes"
+            case "Cron":
+                told = str(CronSim(str(next(iter(parameters.values()))), _ANY_TIME).explain())
+                return told[:1].lower() + told[1:]
+    except (CronSimError, KeyError, StopIteration, TypeError, ValueError, OverflowError):
+        pass  # written by another program or a newer release
+    return None
 
 
 _LONGEST_INTERVAL_SECONDS = 1e9

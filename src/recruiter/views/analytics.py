@@ -15,12 +15,24 @@ from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.observation import SILENT
 from recruiter.domain.planning.rules import Rules
+from recruiter.domain.search.filter import ENDED, JobFilter
 from recruiter.domain.state import State
-from recruiter.domain.statistics import Analytics, Backlog, Kind, PeriodSummary, Queue, add_up, window
+from recruiter.domain.statistics import (
+    Analytics,
+    Backlog,
+    Counts,
+    Kind,
+    PeriodSummary,
+    Queue,
+    Times,
+    add_up,
+    window,
+)
 from recruiter.domain.unreadable import Parsed
 from recruiter.store.collections.leases import Lease
 from recruiter.store.database import Store
 from recruiter.store.roster_fields import RosterEntry
+from recruiter.store.search.search import MINIMAL
 
 
 def analyse(
@@ -72,6 +84,81 @@ def _held(store: Store) -> tuple[set[JobId], set[JobId]]:
     for worker, jobs in store.roster.holders().items():
         (silent if worker in gone else held).update(jobs)
     return held, silent
+
+
+@dataclass(frozen=True, slots=True)
+class Performance:
+    """The jobs of one task, group or worker that ended within a time."""
+
+    name: str
+    ended: int
+    failed: int
+    """Failed for good, or lost."""
+    latency: Times
+    execution_time: Times
+    total_seconds: float
+    """The sum of the last attempts."""
+    trend: tuple[int, ...]
+    """Ended jobs in each part of the time, the oldest first."""
+
+    @property
+    def share(self) -> float:
+        """The share of jobs that failed, from 0 to 1."""
+        return self.failed / self.ended if self.ended else 0.0
+
+
+PerformanceBy = Literal["task", "group", "worker"]
+TREND_PARTS = 24
+MAX_JOBS_BY_WORKER = 1_000
+"""Statistics are kept by group and task. By worker, the newest ended jobs are read."""
+
+
+def performances(store: Store, by: PerformanceBy, now: datetime, within: timedelta) -> tuple[list[Performance], bool]:
+    """Ended jobs by name, and whether all jobs of this time were counted."""
+    since, until = window(now, within, now)
+    if by != "worker":
+        read = store.statistics.read(since, until, None, None)
+        counted = [(each.group if by == "group" else each.task, each.at, each.counts) for each in read]
+        return _performances(counted, since, until), True
+    wanted = JobFilter(ended_since=since, state=sorted(ENDED))
+    page = store.search.jobs(wanted, now, limit=MAX_JOBS_BY_WORKER, fields=MINIMAL)
+    ends: list[tuple[str, datetime, Counts]] = []
+    for job in page:
+        if job.worker is not None and job.ended_at is not None:
+            counts = Counts()
+            seconds = (job.ended_at - job.started_at).total_seconds() if job.started_at else None
+            counts.add(job.state.value, _latency(job), seconds)
+            ends.append((job.worker, job.ended_at, counts))
+    return _performances(ends, since, until), page.next is None
+
+
+def _latency(job: Job) -> float | None:
+    return (job.started_at - job.scheduled_at).total_seconds() if job.started_at is not None else None
+
+
+def _performances(
+    counted: Iterable[tuple[str, datetime, Counts]], since: datetime, until: datetime
+) -> list[Performance]:
+    sums: dict[str, Counts] = {}
+    trends: dict[str, list[int]] = {}
+    span = max(1.0, (until - since).total_seconds())
+    for name, at, counts in counted:
+        sums.setdefault(name, Counts()).merge(counts)
+        part = int((at - since).total_seconds() / span * TREND_PARTS)
+        trends.setdefault(name, [0] * TREND_PARTS)[max(0, min(TREND_PARTS - 1, part))] += counts.total
+    return [
+        Performance(
+            name,
+            counts.total,
+            counts.ended.get(State.FAILED, 0) + counts.ended.get(State.LOST, 0),
+            Times.of(counts.latency),
+            Times.of(counts.execution_time),
+            counts.execution_time.total,
+            tuple(trends[name]),
+        )
+        for name, counts in sorted(sums.items())
+        if counts.total
+    ]
 
 
 By = Literal["group", "task", "owner", "tag"]

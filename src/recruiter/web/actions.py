@@ -80,6 +80,8 @@ class _Named:
     run: Callable[[Recruiter, RequestedAction, str], object]
     undo: str | None = None
     danger: bool = False
+    asks: str = ""
+    """The value that the action needs in `to`."""
 
 
 def _run_schedule(recruiter: Recruiter, request: RequestedAction, _: str) -> Outcome:
@@ -116,7 +118,21 @@ def _set_limit(recruiter: Recruiter, request: RequestedAction, by: str) -> Outco
     return Outcome(f"{limit.subject} is limited to {' and '.join(filter(None, parts))}.", undo="remove-limit")
 
 
+def _send_signal(recruiter: Recruiter, request: RequestedAction, by: str) -> Outcome:
+    name = (request.to or "").strip()
+    recruiter.signal(recruiter.jobs.id_of(request.name), name, by=by)
+    return Outcome(f"Job {request.name} was sent the signal {name!r}.", link=request.name)
+
+
 NAMED = {
+    "send-signal": _Named(
+        "job",
+        "Send the signal",
+        "A job that waits for it goes on, without data. `recruiter job signal` sends data.",
+        "",
+        _send_signal,
+        asks="name of the signal",
+    ),
     "pause-group": _Named(
         "group",
         "Pause",
@@ -261,7 +277,7 @@ class ActionRunner:
         if request.verb in NAMED:
             named = NAMED[request.verb]
             text = f"{named.button} {named.thing} {request.name}?" if named.thing else f"{named.button}?"
-            return Question(" ".join(text.split()), named.button, named.effect, named.danger)
+            return Question(" ".join(text.split()), named.button, named.effect, named.danger, named.asks)
         action = JOB_ACTIONS[request.verb]
         if request.ids:
             which = f"job {request.ids[0]}" if len(request.ids) == 1 else jobs(len(request.ids))

@@ -1,5 +1,6 @@
 """The console as an application: `app.mount("/jobs", dashboard(recruiter))` in any ASGI application, or by itself."""
 
+import contextlib
 import gzip
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -109,6 +110,7 @@ class Console:
         router.add_api_route("/counts", self._counts)
         router.add_api_route("/metrics", self._metrics)
         router.add_api_route("/find", self._find)
+        router.add_api_route("/complete", self._complete)
         router.add_api_route("/confirm", self._confirm)
         router.add_api_route("/do", self._do, methods=["POST"])
         router.add_api_route("/progress", self._progress)
@@ -175,18 +177,28 @@ class Console:
     def _find(self, request: Request) -> Response:
         """The box on every page: an id leads to its job, words to a search, anything else to a task or a tag."""
         text = request.query_params.get("q", "").strip()
-        kept = filter_words.words_in(request.query_params.multi_items(), also=("q",))
+        kept = request.query_params.get("and", "").strip()  # the conditions that the page already has
+        text = f"{kept} {text}".strip() if kept and text else text or kept
         if not text:
-            return RedirectResponse(f"{_base(request)}jobs?{filter_words.query(kept)}", 303)
-        if ":" not in text and "=" not in text:
-            try:
-                return RedirectResponse(
-                    f"{_base(request)}job?{filter_words.query({'id': [str(self._reader.id_of(text))]})}", 303
-                )
-            except JobNotFound:
-                text = f"task:{text}"
-        pairs = filter_words.typed(text)
-        return RedirectResponse(f"{_base(request)}jobs?{filter_words.query(filter_words.words_in(pairs))}", 303)
+            return RedirectResponse(f"{_base(request)}jobs", 303)
+        if " " not in text and ":" not in text and "=" not in text:
+            with contextlib.suppress(JobNotFound):
+                place = filter_words.query({"id": [str(self._reader.id_of(text))]})
+                return RedirectResponse(f"{_base(request)}job?{place}", 303)
+            known = next((word for word, values in self._reader.names().items() if text in values), None)
+            text = f"{known}:{text}" if known is not None else text
+        conditions, free = filter_words.free_text(text)
+        try:
+            words = filter_words.words_in(filter_words.typed(conditions))
+            self._reader.filter_of(words)
+        except InvalidFilter:  # the page keeps the text, and says what is wrong with it
+            return RedirectResponse(f"{_base(request)}jobs?{filter_words.query({}, q=text)}", 303)
+        return RedirectResponse(f"{_base(request)}jobs?{filter_words.query(words, text=free)}", 303)
+
+    def _complete(self, request: Request) -> Response:
+        """What the last word of the search box may become."""
+        text = request.query_params.get("q", "")[:500]
+        return JSONResponse(filter_words.completions(text, self._reader.names()), headers={"cache-control": "no-store"})
 
     # -- actions -----------------------------------------------------------------------------------------------------
 

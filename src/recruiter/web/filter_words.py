@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from urllib.parse import urlencode
 
+from recruiter.domain.search.conditions import STATES
 from recruiter.domain.search.filter import FILTER_WORDS, unknown_word
 from recruiter.domain.text import similar
 from recruiter.errors import InvalidFilter
@@ -52,6 +53,37 @@ def typed(text: str) -> list[tuple[str, str]]:
     except ValueError:  # a quote that is not closed
         parts = text.split()
     return [_word(part) for part in parts]
+
+
+def free_text(text: str) -> tuple[str, str]:
+    """The conditions in the search box, and the other words: a text to look for."""
+    try:
+        parts = shlex.split(text)
+    except ValueError:
+        parts = text.split()
+    free = [part for part in parts if ":" not in part and "=" not in part]
+    return shlex.join(part for part in parts if part not in free), " ".join(free)
+
+
+def completions(text: str, names: Mapping[str, Sequence[str]]) -> list[str]:
+    """What the last word of the search box may become: a condition, or a known task, group or error."""
+    typed = text.rsplit(" ", 1)[-1]
+    word, colon, begun = typed.partition(":")
+    if colon:
+        known = STATES if word == "state" else names.get(word, ())
+        return [_chip(word, value) for value in known if begun.lower() in value.lower()][:_MOST_COMPLETIONS]
+    words = [f"{name}:" for name in NAMES if name != "arg" and typed and name.startswith(typed)]
+    values = [
+        _chip(word, value)
+        for word, known in names.items()
+        for value in known
+        if len(typed) >= _LEAST_TYPED and typed.lower() in value.lower()
+    ]
+    return (words + values)[:_MOST_COMPLETIONS]
+
+
+_MOST_COMPLETIONS = 10
+_LEAST_TYPED = 2
 
 
 def _word(part: str) -> tuple[str, str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from zoneinfo import ZoneInfo
 
 from recruiter.domain.duration import brief
 from recruiter.domain.text import printable
-from recruiter.web.schemas import Amount
+from recruiter.web.schemas import Amount, Finding
 
 _MOMENT = re.compile(
     r"(?P<moment>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)?(?: UTC|\+00:00)|\bjob (?P<job>[0-9a-f]{24})\b"
@@ -98,6 +99,45 @@ def todo(text: str) -> tuple[str, str]:
     """The advice, and the command at its end if there is one."""
     told, found, command = text.rpartition(": recruiter ")
     return (f"{told}:", f"recruiter {command}") if found else (text, "")
+
+
+@dataclass(frozen=True, slots=True)
+class SuggestedAction:
+    """The button for the command that a finding recommends."""
+
+    verb: str
+    label: str
+    name: str = ""
+    id: str = ""
+
+
+_ACTIONS = {
+    ("group", "resume"): ("resume-group", "Resume"),
+    ("worker", "resume"): ("resume-worker", "Resume"),
+    ("scheduler", "resume"): ("resume-schedule", "Resume"),
+}
+
+
+def action_of(command: str) -> SuggestedAction | None:
+    """The action of the console that does the same as this command; None if there is none."""
+    parts = command.split()
+    if len(parts) != len(("recruiter", "thing", "verb", "subject")):
+        return None
+    _, thing, verb, subject = parts
+    if (thing, verb, subject) == ("group", "resume", "--all"):
+        return SuggestedAction("allow-starts", "Allow starts")
+    if thing == "job" and verb in ("cancel", "recover"):
+        return SuggestedAction(verb, verb.capitalize(), id=subject)
+    found = _ACTIONS.get((thing, verb))
+    return None if found is None or subject.isupper() else SuggestedAction(*found, name=subject)
+
+
+def alike(findings: Sequence[Finding]) -> list[list[Finding]]:
+    """Findings by level and code, in their order."""
+    kinds: dict[object, list[Finding]] = {}
+    for each in findings:
+        kinds.setdefault((each.level, each.code), []).append(each)
+    return list(kinds.values())
 
 
 def harmless(value: object) -> object:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from importlib.resources import files
@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from recruiter.domain.duration import UNTIL_SIGNAL, brief
 from recruiter.domain.names import DEFAULT_GROUP
-from recruiter.domain.policy_registry import policy_text
+from recruiter.domain.policy_registry import policy_text, policy_words
 from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidFilter
 from recruiter.instruments import trace_id_of
@@ -113,12 +113,20 @@ def _overview(reader: Reader, pairs: Pairs) -> dict[str, Any]:
 
 
 def _jobs(reader: Reader, pairs: Pairs) -> dict[str, Any]:
-    said = filter_words.words_in(pairs, also=("limit", "after", "open"))
+    mistake, typed = "", _one(pairs, "q")
+    if typed:
+        try:
+            reader.filter_of(filter_words.words_in(filter_words.typed(filter_words.free_text(typed)[0])))
+        except InvalidFilter as error:
+            mistake = str(error)
+    text, sort = _one(pairs, "text")[:200], _one(pairs, "sort")
+    said = filter_words.words_in(pairs, also=("limit", "after", "open", "q", "text", "sort"))
     filter = reader.filter_of(said)
     limit = _one(pairs, "limit", str(ROWS))
     if not limit.isdigit() or not 1 <= int(limit) <= 200:
         raise InvalidFilter(f"limit is {limit[:20]!r}; a page here has 1 to 200 jobs")
-    found = reader.jobs(filter, limit=int(limit), after=_one(pairs, "after") or None)
+    found = reader.jobs(filter, limit=int(limit), after=_one(pairs, "after") or None, text=text)
+    found = replace(found, jobs=_sorted(found.jobs, sort))
     hint = None
     if not found.jobs and not _one(pairs, "after"):
         try:
@@ -126,24 +134,51 @@ def _jobs(reader: Reader, pairs: Pairs) -> dict[str, Any]:
         except InvalidFilter as error:
             hint = str(error)
     opened = _one(pairs, "open")
+    chips = filter_words.chips(said)
+    told = ", ".join(each for each in ("" if filter.is_empty else str(filter), f'"{text}"' if text else "") if each)
     return {
         "found": found,
         "words": said,
-        "chips": filter_words.chips(said),
-        "typed": filter_words.as_typed(said),
-        "told_filter": (told := "" if filter.is_empty else str(filter)),
+        "chips": [(chip, f"{without}&{urlencode({'text': text})}" if text else without) for chip, without in chips],
+        "typed": typed,
+        "mistake": mistake,
+        "conditions": " ".join(filter_words.as_typed(said).split(" ") + ([text] if text else [])).strip(),
+        "text": text,
+        "sort": sort,
+        "told_filter": (
+            told := ", ".join([*([] if filter.is_empty else [str(filter)]), *([f'"{text}"'] if text else [])])
+        ),
         "sentence_of": of_jobs(found, told, further=bool(_one(pairs, "after"))),
         "limit": "" if limit == str(ROWS) else limit,
         "after": _one(pairs, "after"),
         "opened": reader.job(opened) if opened else None,
         "state_tab": said["state"][0] if len(said.get("state", [])) == 1 else None,
-        "here": f"jobs?{filter_words.query(said)}",
-        "verbs": _possible(filter),
+        "here": f"jobs?{filter_words.query(said, text=text, sort=sort)}",
+        "verbs": [] if text else _possible(filter),
         "others": {name: values for name, values in said.items() if name != "state"},
         "tabs": TABS,
         "hint": hint,
         "command": filter_words.command(said),
     }
+
+
+_COLUMNS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
+    "state": lambda row: row["state"],
+    "task": lambda row: row["task"] or "",
+    "group": lambda row: row["group"] or "",
+    "tries": lambda row: -(row["attempts"] or 0),
+    "took": lambda row: (
+        (row["started_at"] - row["ended_at"]).total_seconds() if row["started_at"] and row["ended_at"] else 0.0
+    ),
+}
+"""The columns of a list that a page can be sorted by: names upwards, numbers downwards."""
+
+
+def _sorted(rows: list[Any], by: str) -> list[Any]:
+    """The rows of one page. A list of millions of jobs has the one order that an index gives."""
+    if by and by not in _COLUMNS:
+        raise InvalidFilter(f"a list is sorted by {', '.join(_COLUMNS)}, not by {by[:50]!r}")
+    return sorted(rows, key=_COLUMNS[by]) if by else rows
 
 
 def _possible(filter: JobFilter) -> list[str]:
@@ -156,6 +191,15 @@ def _possible(filter: JobFilter) -> list[str]:
         except InvalidFilter:
             pass
     return found
+
+
+def _tasks(reader: Reader, pairs: Pairs) -> dict[str, Any]:
+    by, within, sort = _one(pairs, "by", "task"), _one(pairs, "within", "1h"), _one(pairs, "sort", "total")
+    seen = reader.tasks(by, within, sort)
+    command = f"recruiter analytics --by {by} --within {within}"
+    if by == "worker":
+        command = f"recruiter job list --worker NAME --since {within}"
+    return {"seen": seen, "ranges": list(RANGES), "sort": sort, "command": command}
 
 
 def _groups(reader: Reader, pairs: Pairs) -> dict[str, Any]:
@@ -175,6 +219,7 @@ def _job(reader: Reader, pairs: Pairs) -> dict[str, Any]:
         "bars": drawings.bars(job["timeline"]),
         "find": _one(pairs, "find"),
         "python": _python(job),
+        "alike": reader.alike(job) if job["error"] and job["task"] and job["state"] in ("failed", "lost") else None,
         "command": shlex.join(["recruiter", "job", "show", job["id"]]),
     }
 
@@ -211,6 +256,7 @@ def _help(_reader: Reader, _pairs: Pairs) -> dict[str, Any]:
 _ALL = (
     ConsolePage("overview", "Overview", _overview),
     ConsolePage("jobs", "Jobs", _jobs),
+    ConsolePage("tasks", "Tasks", _tasks, period=5.0),
     ConsolePage("flows", "Flows", _of(Reader.flows, "recruiter flow list")),
     ConsolePage("schedules", "Schedules", _of(Reader.schedules, "recruiter scheduler list"), period=5.0),
     ConsolePage("workers", "Workers", _of(Reader.fleet, "recruiter worker list"), period=1.0),
@@ -251,10 +297,13 @@ def _filters() -> dict[str, Callable[..., Any]]:
         "parts_of": formats.parts_of,
         "pieces": formats.pieces,
         "todo": formats.todo,
+        "action_of": formats.action_of,
+        "alike": formats.alike,
         "mark": _mark,
         "shown": _shown,
         "jobs": jobs,
         "policy": policy_text,
+        "policy_words": policy_words,
         "trace_id": trace_id_of,
         "in_zone": formats.in_zone,
         "quoted": lambda text: quote(text, safe=""),

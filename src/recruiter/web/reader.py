@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 from uuid import UUID
 
 from bson import ObjectId
@@ -19,13 +19,13 @@ from recruiter.app import Recruiter
 from recruiter.caches import Cache
 from recruiter.doctor import examine
 from recruiter.doctor.findings import Finding, Level
-from recruiter.domain.duration import resolved, to_moment
+from recruiter.domain.duration import resolved, to_moment, to_timedelta
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import DEFAULT_PREFIX
 from recruiter.domain.observation import SILENT
 from recruiter.domain.planning.rules import Rules
-from recruiter.domain.policy_registry import policy_text
+from recruiter.domain.policy_registry import policy_text, policy_words
 from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.search.filter import ENDED, JobFilter, filter_from_words
 from recruiter.domain.state import State
@@ -36,6 +36,7 @@ from recruiter.steps.repeat import next_runs
 from recruiter.store.collections.actions import ActionEntry
 from recruiter.store.database import Store
 from recruiter.store.search.search import MINIMAL
+from recruiter.views.analytics import Performance, PerformanceBy, performances
 from recruiter.views.explain import WaitReason, kinds_waiting, waiting_reasons
 from recruiter.views.find import known_names
 from recruiter.views.record import job_record
@@ -51,7 +52,23 @@ RANGES = {"5m": "5 minutes", "15m": "15 minutes", "1h": "1 hour", "6h": "6 hours
 """How far back the overview looks."""
 _LONG = ("1h", "6h", "24h", "7d")
 """Ranges that take tenths of a second to read with many tasks."""
+SORTED_BY = {
+    "name": "name",
+    "ended": "ended",
+    "failed": "failed",
+    "share": "share",
+    "p50": "p50",
+    "p95": "p95",
+    "p99": "p99",
+    "total": "total_seconds",
+    "latency": "latency_p95",
+}
+"""The columns of the page of tasks, and their fields."""
+_TASKS_SHOWN = 200
 ROWS = 50
+ROWS_READ_FOR_TEXT = 100
+MOST_READ_FOR_TEXT = 1_000
+"""Jobs that one page reads to find a text in what they show."""
 COUNTED = 10_000
 """Tabs count so far, and no further."""
 _ERRORS_READ = 1_000
@@ -88,6 +105,9 @@ class Reader:
         self._counts: Cache[dict[str, Amount]] = Cache(5.0)
         self._history: Cache[Analytics] = Cache(3.0)
         self._groups: Cache[set[str]] = Cache(60.0)
+        self._performance: Cache[tuple[list[Performance], bool]] = Cache(5.0)
+        self._names: Cache[dict[str, list[str]]] = Cache(30.0)
+        self._alike: Cache[Amount] = Cache(10.0)
         self._days: Cache[tuple[list[datetime], Amount]] = Cache(60.0)
         self._reasons: Cache[dict[Kind, WaitReason]] = Cache(3.0)
         self._mongodb: Cache[str] = Cache(300.0)
@@ -124,7 +144,23 @@ class Reader:
             ends.append("scheduled_until")
         return {name: [iso(now)] for name in ends} | fixed
 
-    def jobs(self, filter: JobFilter, *, limit: int = ROWS, after: str | None = None) -> schemas.JobList:
+    def jobs(
+        self, filter: JobFilter, *, limit: int = ROWS, after: str | None = None, text: str = ""
+    ) -> schemas.JobList:
+        """A page of jobs. With `text`, only jobs that show it in their arguments, error or tags: what is redacted
+        cannot be found. It reads a bounded number of jobs, and `next` goes on from there."""
+        if not text:
+            return self._jobs(filter, limit, after)
+        found: list[Any] = []
+        looked, wanted = 0, text.casefold()
+        while True:
+            page = self._jobs(filter, ROWS_READ_FOR_TEXT, after)
+            found += [row for row in page.jobs if wanted in serializers.shown_text(row)]
+            looked, after = looked + len(page.jobs), page.next
+            if after is None or len(found) >= limit or looked >= MOST_READ_FOR_TEXT:
+                return replace(page, jobs=found, looked_at=looked)
+
+    def _jobs(self, filter: JobFilter, limit: int, after: str | None) -> schemas.JobList:
         """A page of jobs: running, waiting in the order of their turn, ended."""
         now = self._store.clock.now()
         page = self._store.search.jobs(filter, now, limit=limit, after=after or None, fields=_ROW_FIELDS)
@@ -137,6 +173,19 @@ class Reader:
     def recognize(self, filter: JobFilter) -> None:
         """Raises InvalidFilter for an unknown task or group."""
         self._recruiter.jobs.recognize(filter)
+
+    def names(self) -> dict[str, list[str]]:
+        """Known tasks, groups and errors, for completion."""
+        return self._names.get("names", self._read_names)
+
+    def _read_names(self) -> dict[str, list[str]]:
+        groups, tasks = known_names(self._store)
+        return {"task": sorted(tasks), "group": sorted(groups), "error": sorted(self._store.search.ended.errors())}
+
+    def alike(self, job: Mapping[str, Any]) -> Amount:
+        """Number of jobs that failed like this one: the same task and the same error."""
+        words = {"state": ["failed", "lost"], "task": [job["task"]], "error": [job["error"]]}
+        return self._alike.get(str(words), lambda: Amount(*self._recruiter.jobs.count(filter_from_words(words))))
 
     def counts(self, words: Words) -> dict[str, Amount]:
         """Number of jobs in each state, up to a bound; conditions on the state are ignored."""
@@ -323,6 +372,32 @@ class Reader:
         most_frequent = sorted(by_error.items(), key=lambda item: -len(item[1]))[:_ERRORS_SHOWN]
         return [serializers.frequent_error(name, of, begin, span, complete) for name, of in most_frequent]
 
+    def tasks(self, by: str = "task", within: str = "1h", sort: str = "total") -> schemas.TasksPage:
+        """Ended jobs by task, group or worker: how many, how many failed, how long they took."""
+        if by not in get_args(PerformanceBy) or sort not in SORTED_BY:
+            raise InvalidFilter(
+                f"there are tables by {', '.join(get_args(PerformanceBy))}, sorted by {', '.join(SORTED_BY)}; "
+                f"not by {by[:50]!r}, sorted by {sort[:50]!r}"
+            )
+        if within not in RANGES:
+            raise InvalidFilter(f"the table is of {', '.join(RANGES)}, not of {within[:50]!r}")
+        told, complete = self._performances(by, within)
+        rows = [serializers.performance(each) for each in told]
+        rows.sort(key=lambda row: row.name)
+        if sort != "name":
+            rows.sort(key=lambda row: -(getattr(row, SORTED_BY[sort]) or 0.0))
+        sentence = sentences.of_tasks(by, rows, within)
+        more = max(0, len(rows) - _TASKS_SHOWN)
+        now = self._store.clock.now()
+        return schemas.TasksPage(now, sentence, by, within, rows[:_TASKS_SHOWN], more, complete)
+
+    def _performances(self, by: str, within: str) -> tuple[list[Performance], bool]:
+        kind: Any = by
+        return self._performance.get(
+            (by, within),
+            lambda: performances(self._store, kind, self._store.clock.now(), to_timedelta(RANGES[within])),
+        )
+
     def groups(self) -> schemas.GroupsPage:
         """Depth, pauses and limits."""
         told = self._recruiter.analytics(within="5 minutes")
@@ -403,6 +478,7 @@ class Reader:
             task=scheduler.template.task,
             group=scheduler.template.group,
             schedule=policy_text(scheduler.schedule) or "",
+            words=policy_words(scheduler.schedule) or "",
             zone=zone if isinstance(zone, str) else None,
             next_runs=runs,
             runs_in_a_day=number,

@@ -336,6 +336,36 @@ class OverviewPage:
 
 
 @dataclass(frozen=True, slots=True)
+class PerformanceRow:
+    """The ended jobs of one task, group or worker."""
+
+    name: str
+    ended: int
+    failed: int
+    share: float
+    """The share of jobs that failed, from 0 to 1."""
+    p50: float | None
+    p95: float | None
+    p99: float | None
+    total_seconds: float
+    latency_p95: float | None
+    trend: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class TasksPage:
+    at: datetime
+    sentence: Sentence
+    by: str
+    within: str
+    rows: list[PerformanceRow]
+    more: int
+    """Number of rows that are not shown."""
+    complete: bool
+    """False if only the newest ended jobs were counted."""
+
+
+@dataclass(frozen=True, slots=True)
 class GroupRow:
     name: str
     queued: int
@@ -394,6 +424,8 @@ class ScheduleRow:
     task: str
     group: str
     schedule: str
+    words: str
+    """The schedule for people: `every minute`."""
     zone: str | None
     next_runs: list[datetime]
     """Runs within 24 hours, or the next run after that. Of very many runs a sample that covers all of this time."""

@@ -21,6 +21,7 @@ from recruiter.web.schemas import (
     Level,
     LimitRow,
     OverviewPage,
+    PerformanceRow,
     ScheduleRow,
     Sentence,
     Waiting,
@@ -133,6 +134,22 @@ def of_groups(
         return Sentence(Level.OK, "No jobs yet: a group appears with its first job.")
     due = sum(group.queued for group in groups)
     return Sentence(Level.OK, f"{plural(len(groups), 'group')}, none paused; {jobs(due)} due.")
+
+
+def of_tasks(by: str, rows: Sequence[PerformanceRow], within: str) -> Sentence:
+    """The row that fails most, if one fails often; else the row that takes most of the time."""
+    if not rows:
+        return Sentence(Level.OK, f"No job ended in the last {within}.")
+    often = [row for row in rows if row.failed >= _FEW and row.share > _MANY_FAIL]
+    if often:
+        worst = max(often, key=lambda row: row.failed)
+        share = f"{count(worst.failed)} of {jobs(worst.ended)} of {by} {worst.name} failed"
+        return Sentence(Level.NOTE, f"{share} in the last {within} ({worst.share:.0%}).")
+    total = sum(row.total_seconds for row in rows)
+    most = max(rows, key=lambda row: row.total_seconds)
+    share = f"{most.total_seconds / total:.0%} of the time" if total else "most of the time"
+    text = f"{jobs(sum(row.ended for row in rows))} of {plural(len(rows), by)} ended in the last {within}"
+    return Sentence(Level.OK, f"{text}; {by} {most.name} took {share} ({brief(most.total_seconds)}).")
 
 
 def of_schedules(schedules: Sequence[ScheduleRow], more: int, now: datetime) -> Sentence:

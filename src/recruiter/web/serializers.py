@@ -19,6 +19,7 @@ from recruiter.web.schemas import Amount, FlowRow, FlowStepRow, Level
 
 if TYPE_CHECKING:
     from recruiter.store.roster_fields import RosterEntry
+    from recruiter.views.analytics import Performance
     from recruiter.views.explain import WaitReason
     from recruiter.views.resources import LimitUse
 
@@ -125,6 +126,29 @@ def waiting(kind: Kind, queue: Queue, reason: WaitReason | None) -> schemas.Wait
     if reason is not None:
         text, level, about, partial = reason.detail, reason.level, reason.about, reason.is_partial
     return schemas.Waiting(group, task, queue.queued, queue.postponed, queue.running, text, level, about, partial)
+
+
+def performance(each: Performance) -> schemas.PerformanceRow:
+    took = each.execution_time
+    return schemas.PerformanceRow(
+        name=each.name,
+        ended=each.ended,
+        failed=each.failed,
+        share=each.share,
+        p50=took.median,
+        p95=took.p95,
+        p99=took.p99,
+        total_seconds=each.total_seconds,
+        latency_p95=each.latency.p95,
+        trend=list(each.trend),
+    )
+
+
+def shown_text(row: Mapping[str, Any]) -> str:
+    """The text of a row that a person may look for."""
+    return " ".join(
+        str(row[name] or "") for name in ("id", "task", "args", "error", "message", "owner", "tags", "why")
+    ).casefold()
 
 
 def limit_use(use: LimitUse) -> schemas.LimitRow:

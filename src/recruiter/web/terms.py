@@ -100,6 +100,17 @@ _ALL = {
             "recruiter analytics",
         ),
         "duration": Term("duration", "How long the last attempt of a job took.", "how-to/analytics.md"),
+        "total": Term(
+            "total time",
+            "The sum of the last attempts of the jobs that ended: where your workers spend their time.",
+            "how-to/analytics.md",
+        ),
+        "trend": Term(
+            "trend",
+            "Ended jobs over the chosen time, from left to right.",
+            "how-to/analytics.md",
+            "recruiter analytics",
+        ),
         "percentile": Term(
             "p50, p95, p99",
             "Half, 95 and 99 of 100 jobs were at least this quick. They come from buckets, each a fifth wider than the "

@@ -211,12 +211,16 @@ class EndedJobs:
         strings = {"$and": [query, {field: {"$gte": ""}}]} if query else {field: {"$gte": ""}}
         return [value for value in self._archived.distinct(field, strings) if is_text(value)]
 
-    def _errors(self, filter: JobFilter) -> list[str]:
-        """The full names of the wanted exception classes."""
+    @store_call
+    def errors(self) -> list[str]:
+        """The full names of the exceptions that ended jobs failed with; one index seek each."""
         pipeline: list[Document] = [{"$match": {_CLASS: {"$gt": ""}}}, {"$group": {"_id": f"${_CLASS}"}}]
         known = self._archived.aggregate(pipeline, hint=archived.BY_ERROR)
-        names = [row["_id"] for row in known if is_text(row["_id"])]
-        return [name for name in names if name in filter.error or name.rpartition(".")[2] in filter.error]
+        return [row["_id"] for row in known if is_text(row["_id"])]
+
+    def _errors(self, filter: JobFilter) -> list[str]:
+        """The full names of the wanted exception classes."""
+        return [name for name in self.errors() if name in filter.error or name.rpartition(".")[2] in filter.error]
 
 
 def _products(whys: Sequence[str], tasks: Mapping[str, Sequence[str]]) -> Iterator[Document]:

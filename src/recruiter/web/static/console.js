@@ -224,6 +224,47 @@
     if (event.key === "Escape" && $("panel") && $("panel").firstElementChild) shut();
   });
 
+  // -- completion: the last word of a search box ---------------------------------------------------------------------
+  function completes(input) {
+    const list = document.createElement("ul");
+    list.className = "suggestions"; list.id = `${input.id || "search"}-suggestions`; list.hidden = true;
+    list.setAttribute("role", "listbox"); list.setAttribute("aria-label", "Suggestions");
+    input.parentElement.append(list);
+    for (const [name, value] of [["role", "combobox"], ["aria-autocomplete", "list"], ["aria-expanded", "false"], ["aria-controls", list.id]]) input.setAttribute(name, value);
+    let asked = 0, chosen = -1, waiting = null;
+    const close = () => { list.hidden = true; chosen = -1; input.setAttribute("aria-expanded", "false"); input.removeAttribute("aria-activedescendant"); };
+    const take = (text) => {
+      input.value = input.value.replace(/\S*$/, "") + text + (text.endsWith(":") ? "" : " ");
+      close(); input.focus();
+      if (text.endsWith(":")) ask();
+    };
+    const mark = (place) => {
+      chosen = place;
+      [...list.children].forEach((item, at) => item.setAttribute("aria-selected", String(at === chosen)));
+      if (chosen >= 0) { input.setAttribute("aria-activedescendant", list.children[chosen].id); list.children[chosen].scrollIntoView({ block: "nearest" }); }
+    };
+    async function ask() {
+      const mine = ++asked, text = input.value;
+      if (!/\S$/.test(text)) return close();
+      const answer = await fetch(`complete?q=${encodeURIComponent(text)}`).catch(() => null);
+      const found = answer && answer.ok ? await answer.json() : [];
+      if (mine !== asked || document.activeElement !== input) return;
+      list.replaceChildren(...found.map((each, at) => { const item = document.createElement("li"); item.id = `${list.id}-${at}`; item.setAttribute("role", "option"); item.textContent = each; return item; }));
+      if (!found.length || found.every((each) => text.endsWith(each))) return close();
+      list.hidden = false; input.setAttribute("aria-expanded", "true"); mark(-1);
+    }
+    input.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(ask, 120); });
+    input.addEventListener("blur", () => setTimeout(close, 150));
+    list.addEventListener("mousedown", (event) => { event.preventDefault(); const item = event.target.closest("li"); if (item) take(item.textContent); });
+    input.addEventListener("keydown", (event) => {
+      if (list.hidden) return;
+      if (event.key === "ArrowDown" || event.key === "ArrowUp") { event.preventDefault(); mark((chosen + (event.key === "ArrowDown" ? 1 : list.children.length)) % list.children.length); }
+      else if (event.key === "Escape") { event.stopPropagation(); close(); }
+      else if ((event.key === "Enter" || event.key === "Tab") && chosen >= 0) { event.preventDefault(); take(list.children[chosen].textContent); }
+    });
+  }
+  const completing = () => document.querySelectorAll("input[data-complete]:not([role])").forEach(completes);
+
   $("theme").hidden = false;
   $("theme").addEventListener("click", () => {
     const dark = getComputedStyle(document.documentElement).colorScheme === "dark";
@@ -259,6 +300,8 @@
     if (event.target.id === "content" || event.detail.target?.id === "content") { connect(); counts(); follow(log()); document.dispatchEvent(new Event("recruiter:content")); }
   });
 
+  completing();
+  document.addEventListener("recruiter:content", completing);
   $("zone").textContent = `${zone}${offset && !["GMT", "GMT+0", "UTC"].includes(offset.value) ? ` (${offset.value.replace("GMT", "UTC")})` : ""}`;
   tick(document);
   reveal();
