@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from recruiter.domain.job import JobId
+from recruiter.domain.job import Job, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.observation import SILENT
 from recruiter.domain.planning.rules import Rules
