@@ -250,8 +250,8 @@ class JobEncoder:
         names = list(document)
         args = names.index("args")
 
-        def elements(some: list[str]) -> bytes:
-            return encode({name: document[name] for name in some})[4:-1]
+        def elements(names: list[str]) -> bytes:
+            return encode({name: document[name] for name in names})[4:-1]
 
         self._task = job.task
         self._before = elements(names[1:args]) + b"\x03args\x00"

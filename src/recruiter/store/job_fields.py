@@ -125,22 +125,15 @@ def progress_from(document: Mapping[str, Any]) -> Progress:
             text_or_none(entry.get("error")),
             entry["date"],
         )
-        for entry in _documents(document.get("status"))[-STATUS_KEPT:]
-        if is_text(entry.get("state")) and moment_or_none(entry.get("date")) is not None
+        for entry in _named_entries(document, "status", "state", "date")[-STATUS_KEPT:]
     )
-    log = tuple(
-        LogLine(line["at"], line["text"])
-        for line in _documents(document.get("log"))[-LINES_KEPT:]
-        if is_text(line.get("text")) and moment_or_none(line.get("at")) is not None
-    )
+    log = tuple(LogLine(line["at"], line["text"]) for line in _named_entries(document, "log", "text")[-LINES_KEPT:])
     return Progress(status, log, _count(document.get("status_cut")), _count(document.get("log_cut")))
 
 
 def entries_of(document: Mapping[str, Any]) -> list[Fields]:
     """The attempts as documents."""
-    several = document.get("executions")
-    entries = several if isinstance(several, list) and several else [document.get("last_execution")]
-    return [entry for entry in entries if isinstance(entry, dict)]
+    return _documents(document.get("executions")) or _documents([document.get("last_execution")])
 
 
 def executions_of(document: Mapping[str, Any]) -> tuple[Execution, ...]:
@@ -153,7 +146,7 @@ def executions_of(document: Mapping[str, Any]) -> tuple[Execution, ...]:
             exception=text_or_none(entry.get("class")),
             message=text_or_none(entry.get("message")),
             trace=text_or_none(entry.get("trace")),
-            notes=tuple(note for note in _list(entry.get("notes")) if is_text(note)),
+            notes=tuple(filter(is_text, notes)) if isinstance(notes := entry.get("notes"), list) else (),
             span=text_or_none(entry.get("span")),
         )
         for entry in entries_of(document)
@@ -171,9 +164,8 @@ def checkpoint_document(checkpoint: Checkpoint) -> Fields:
 
 def checkpoints_of(document: Mapping[str, Any]) -> tuple[Checkpoint, ...]:
     return tuple(
-        Checkpoint(each["name"], each["at"], each.get("result"), text_or_none(each.get("problem")))
-        for each in _documents(document.get("checkpoints"))
-        if is_text(each.get("name")) and moment_or_none(each.get("at")) is not None
+        Checkpoint(entry["name"], entry["at"], entry.get("result"), text_or_none(entry.get("problem")))
+        for entry in _named_entries(document, "checkpoints")
     )
 
 
@@ -213,10 +205,15 @@ def signal_document(signal: Signal) -> Fields:
 
 def signals_of(document: Mapping[str, Any]) -> tuple[Signal, ...]:
     return tuple(
-        Signal(each["name"], each["at"], each.get("data"), text_or_none(each.get("by")))
-        for each in _documents(document.get("signals"))
-        if is_text(each.get("name")) and moment_or_none(each.get("at")) is not None
+        Signal(entry["name"], entry["at"], entry.get("data"), text_or_none(entry.get("by")))
+        for entry in _named_entries(document, "signals")
     )
+
+
+def _named_entries(document: Mapping[str, Any], name: str, text: str = "name", at: str = "at") -> list[Fields]:
+    """The entries of a list that have a name and a date; other entries were written by hand and are skipped."""
+    entries = _documents(document.get(name))
+    return [entry for entry in entries if is_text(entry.get(text)) and moment_or_none(entry.get(at)) is not None]
 
 
 def signal_wait_from(value: Any) -> SignalWait | None:
@@ -245,8 +242,8 @@ WAITS_FOR_SIGNAL: Fields = {
 
 def history_entry(what: Happened, at: datetime, by: str | None = None, reason: str | None = None) -> Fields:
     """An entry in the history of a job."""
-    said = {"by": by, "reason": reason}
-    return {"at": at, "what": what.value, **{name: value for name, value in said.items() if value is not None}}
+    given = {"by": by, "reason": reason}
+    return {"at": at, "what": what.value, **{name: value for name, value in given.items() if value is not None}}
 
 
 def pushed(entry: Fields) -> Fields:
@@ -270,8 +267,7 @@ def changes_of(document: Mapping[str, Any]) -> tuple[HistoryEntry, ...]:
             _value(entry.get("from")),
             _value(entry.get("to")),
         )
-        for entry in _documents(document.get("history"))[-HISTORY_KEPT:]
-        if is_text(entry.get("what")) and moment_or_none(entry.get("at")) is not None
+        for entry in _named_entries(document, "history", "what")[-HISTORY_KEPT:]
     )
 
 
@@ -292,7 +288,7 @@ def flow_document(step: FlowStep) -> dict[str, Any]:
     elif step.after:
         document["after"] = list(step.after)
     if step.any:
-        document["any"] = [each for each in step.after if each in step.any]
+        document["any"] = [dependency for dependency in step.after if dependency in step.any]
     if step.takes:
         document["takes"] = list(step.takes)
     if step.on is not None:
@@ -316,9 +312,6 @@ def flow_from(document: Mapping[str, Any]) -> FlowStep | None:
     if not isinstance(id, ObjectId) or on not in _ON:
         raise UnreadableDocument(f"flow is {shown(stored, 60)}; it must be the place of a step in its flow")
     step, after = field.job_id("flow.step", stored.get("step")), _steps(stored, "many" if "many" in stored else "after")
-    if len(stored) == 2 + ("after" in stored):
-        # Most are no more than that, and every step that runs is read.
-        return FlowStep(id, step, after)
     return FlowStep(
         id,
         step,
@@ -439,12 +432,8 @@ def _count(value: Any) -> int:
     return max(0, value) if isinstance(value, int) else 0
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _documents(value: Any) -> list[Fields]:
-    return [each for each in _list(value) if isinstance(each, dict)]
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 def _known_id(document: Mapping[str, Any], name: str) -> JobId | None:
@@ -528,10 +517,10 @@ JOB_FIELDS: tuple[JobField, ...] = (
              use=_U.LARGE | _U.DETAIL | _U.HISTORY),
     # checkpoints, signals and history
     JobField("checkpoints", "checkpoints", lambda document, _: checkpoints_of(document), (),
-             lambda checkpoints: [checkpoint_document(each) for each in checkpoints],
+             lambda checkpoints: list(map(checkpoint_document, checkpoints)),
              use=_U.PROTOCOL | _U.OWN | _U.LARGE | _U.DETAIL | _U.HISTORY),
     JobField("signals", "signals", lambda document, _: signals_of(document), (),
-             lambda signals: [signal_document(signal) for signal in signals],
+             lambda signals: list(map(signal_document, signals)),
              use=_U.PROTOCOL | _U.OWN | _U.LARGE | _U.DETAIL | _U.HISTORY),
     JobField("waits_for", "waits_for", lambda document, _: waiting_for(document),
              use=_U.PROTOCOL | _U.WAITING | _U.PLANNED | _U.HISTORY),
@@ -571,18 +560,18 @@ JOB_FIELDS: tuple[JobField, ...] = (
 
 def names(use: Use) -> tuple[str, ...]:
     """The names of the fields with this use, in a document."""
-    return tuple(each.name for each in JOB_FIELDS if use in each.use)
+    return tuple(field.name for field in JOB_FIELDS if use in field.use)
 
 
 def attributes(use: Use) -> frozenset[str]:
     """The attributes of `Job` whose fields have this use."""
-    return frozenset(each.attribute for each in JOB_FIELDS if use in each.use and each.attribute is not None)
+    return frozenset(field.attribute for field in JOB_FIELDS if use in field.use and field.attribute is not None)
 
 
 def options() -> Iterable[str]:
     """The optional fields that an occurrence takes from the template of its scheduler."""
-    written = {each.name for each in JOB_FIELDS if each.default is not ...} | {"proc", "mem", "resources"}
-    return [each.name for each in JOB_FIELDS if each.name in written and Use.OWN not in each.use]
+    written = {field.name for field in JOB_FIELDS if field.default is not ...} | {"proc", "mem", "resources"}
+    return [field.name for field in JOB_FIELDS if field.name in written and Use.OWN not in field.use]
 
 
 LOCK, PROGRESS, FROM_PROTOCOL = names(Use.LOCK), names(Use.PROGRESS), names(Use.PROTOCOL)

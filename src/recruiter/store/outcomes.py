@@ -85,7 +85,7 @@ class Rescheduled(NamedTuple):
 
     id: JobId
     updates: Sequence[Update]
-    """At most one of them matches. The first is the usual update; the others are for jobs that changed meanwhile."""
+    """At most one matches. The first is the usual update; the others are for jobs that changed meanwhile."""
     attempted: Attempted | None = None
     """The attempt that ended, to be counted; None if no attempt is counted."""
     event: JobEvent | None = None
@@ -154,8 +154,8 @@ class OutcomeBatch:
         )
 
     def without(self, archived: Collection[JobId]) -> OutcomeBatch:
-        rest = {id: ended for id, ended in self.archive.items() if id not in archived}
-        return replace(self, archive=rest, forget=[*self.forget, *archived])
+        kept = {id: ended for id, ended in self.archive.items() if id not in archived}
+        return replace(self, archive=kept, forget=[*self.forget, *archived])
 
 
 # -- the two kinds of outcome -----------------------------------------------------------------------------------------
@@ -246,25 +246,21 @@ def rescheduled(
             Update({**query, **has_come}, {**changes, "$set": due}),
         ]
     if "lane" in fields:
-        aside = {"$in": list(ASIDE)}
-        updates = [
-            variant
-            for query, changes in updates
-            for variant in (
-                Update({**query, "lane": {"$not": aside}}, changes),
-                Update({**query, "lane": aside}, _without_lane(changes)),
-            )
-        ]
+        updates = [variant for update in updates for variant in _unless_aside(update)]
     return Rescheduled(id, updates, attempted, event)
 
 
-def _without_lane(changes: Document) -> Document:
+def _unless_aside(update: Update) -> tuple[Update, Update]:
+    """Two updates of which one applies: the job stays out of its lane if it was cancelled, or its flow was paused."""
+    query, changes = update
+    aside = {"$in": list(ASIDE)}
     fields = {name: value for name, value in changes["$set"].items() if name != "lane"}
     others = {operator: value for operator, value in changes.items() if operator != "$set"}
-    return {"$set": fields, **others} if fields else others
+    without_lane = {"$set": fields, **others} if fields else others
+    return Update({**query, "lane": {"$not": aside}}, changes), Update({**query, "lane": aside}, without_lane)
 
 
-# -- what becomes of an attempt ----------------------------------------------------------------------------------------
+# -- the outcomes of an attempt ----------------------------------------------------------------------------------------
 
 
 def succeeded(document: Document, execution: Execution, at: datetime, result: Any) -> ToArchive:
@@ -302,8 +298,8 @@ def failed(document: Document, execution: Execution, at: datetime, decision: Dec
         fields.update(group=decision.group, lane=lane_of(document, group=decision.group))
     if not execution.crashed:
         unset += _forget_worker_deaths(document, fields)
-    told = {"error": _error(fields["last_execution"]), "next": decision.at}
-    event = JobEvent("job.failed", told, execution.notes)
+    facts = {"error": _error(fields["last_execution"]), "next": decision.at}
+    event = JobEvent("job.failed", facts, execution.notes)
     attempted = _attempted(document, at, Again.RETRIED)
     return rescheduled(document["_id"], document["attempts"], fields, unset, attempted=attempted, event=event)
 
@@ -447,9 +443,9 @@ def interrupted(document: Document, progress: Document, started_at: datetime, ha
 
 def cancelled_by(document: Document) -> dict[str, str]:
     """The person who cancelled a job, and the reason, for the log."""
-    cancel = document.get("cancel")
-    said = cancel if isinstance(cancel, Mapping) else {}
-    return {"by": str(said.get("by") or "somebody"), "reason": str(said.get("reason") or "no reason given")}
+    flag = document.get("cancel")
+    flag = flag if isinstance(flag, Mapping) else {}
+    return {"by": str(flag.get("by") or "somebody"), "reason": str(flag.get("reason") or "no reason given")}
 
 
 def cancelled(document: Document, at: datetime, execution: Execution | None = None) -> ToArchive:

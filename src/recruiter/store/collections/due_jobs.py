@@ -33,7 +33,7 @@ from recruiter.store.collections.scheduled import (
 from recruiter.store.errors import store_call
 from recruiter.store.fields import LAST_MOMENT, moment, text
 from recruiter.store.job_fields import priority_of
-from recruiter.store.reading import parse_one, parsed
+from recruiter.store.reading import ParsedCollection, parse_one, parsed
 
 MAX_LANES_PER_QUERY = 100
 """MongoDB merges up to 200 sorted scans; beyond that it would sort in memory."""
@@ -57,11 +57,12 @@ _SHORT_LANE: Document = {
 _LONG_LANE = f"lane is no text of up to {MAX_LANE_BYTES:,} bytes"
 
 
-class DueJobs:
+class DueJobs(ParsedCollection):
+    name = NAME
+
     def __init__(self, collection: Collection[Document], markers: str) -> None:
         """`collection` is `scheduled`; `markers` is the name of the collection with the markers of flows."""
-        self.collection = collection
-        self._raw: Collection[Any] = collection.with_options(codec_options=RAW)
+        super().__init__(collection)
         marked: list[Document] = [{"$limit": 1}, {"$project": {"_id": {"$literal": MARKED_LANE}}}]
         self._marked: Document = {"$unionWith": {"coll": markers, "pipeline": marked}}
 
@@ -199,25 +200,17 @@ class DueJobs:
     @store_call
     def owners_of(self, ids: Ids[JobId]) -> dict[JobId, tuple[str, str]]:
         """The lane and the owner of each of these jobs; the owner may be empty."""
-        found = self._raw.find({"_id": {"$in": list(ids)}, **HAS_LANE}, {**_OF_LANE, "username": 1})
-        return {
-            id: (lane, owner)
-            for id, lane, owner in parsed(
-                NAME,
-                found,
-                lambda document: (
-                    id_of_document(document),
-                    _own_lane(document),
-                    text(document, "username", None) or "",
-                ),
-            )
-        }
+
+        def facts(document: Document) -> tuple[JobId, tuple[str, str]]:
+            return id_of_document(document), (_own_lane(document), text(document, "username", None) or "")
+
+        return dict(self._parsed(facts, {"_id": {"$in": list(ids)}, **HAS_LANE}, {**_OF_LANE, "username": 1}))
 
     @store_call
     def lanes_of(self, ids: Ids[JobId]) -> dict[JobId, str]:
         """The lanes of these jobs, where they have one."""
-        found = self._raw.find({"_id": {"$in": list(ids)}, **HAS_LANE}, _OF_LANE)
-        return dict(parsed(NAME, found, lambda document: (document["_id"], _own_lane(document))))
+        query = {"_id": {"$in": list(ids)}, **HAS_LANE}
+        return dict(self._parsed(lambda document: (document["_id"], _own_lane(document)), query, _OF_LANE))
 
     @store_call
     def outside_lanes(self, ids: Ids[JobId]) -> set[JobId]:
@@ -279,7 +272,6 @@ def lanes_in(collection: Collection[Document], lane: Document, *also: Document) 
 
 @lru_cache(maxsize=_LANES_PER_BATCH)
 def _lane(raw: bytes) -> str | Unreadable:
-    """The leader reads the same ones again and again."""
     return parse_one(NAME, raw, lambda row: text(row, "_id", longest=MAX_LANE_BYTES))
 
 
@@ -290,6 +282,5 @@ def _own_lane(document: Document) -> str:
 
 
 def _candidate(document: Document) -> Candidate:
-    """The parser."""
     lane = Lane.parse(text(document, "lane", longest=MAX_LANE_BYTES))
     return Candidate(id_of_document(document), lane, priority_of(document), moment(document, "scheduled_at"))

@@ -64,8 +64,6 @@ MINIMAL = {**dict.fromkeys(names(Use.DETAIL), 0), "last_execution.trace": 0, "la
 
 
 class _FoundJob(NamedTuple):
-    """A document that was found, and where it stands."""
-
     section: str
     position: Position
     document: Document
@@ -120,9 +118,9 @@ class JobSearch:
             position: Position | None = None
             while True:
                 left = None if most is None else most - number
-                some, position, some_looked = listing.count(section, position, left)
-                number += some
-                looked += some_looked
+                counted, position, read = listing.count(section, position, left)
+                number += counted
+                looked += read
                 more = position is not None or section != listing.wanted[-1]
                 if most is not None and (number >= most or (more and looked >= LOOKS_AT)):
                     return Count(number, False)
@@ -212,7 +210,7 @@ class _Listing:
         """Jobs that workers hold: the longest running first, jobs that have not started last."""
         if after is not None and not (len(after) == 2 and isinstance(after[0], datetime) and isinstance(after[1], str)):
             raise _stale()
-        wanted = ((id, hold) for id, hold in self.holds.items() if self._is_held_so(hold))
+        wanted = ((id, hold) for id, hold in self.holds.items() if self._has_hold(hold))
         order = sorted(((hold.since or LAST_MOMENT, str(id), id) for id, hold in wanted), key=lambda place: place[:2])
         places = [place for place in order if after is None or place[:2] > after]
         conditions = matching.residual(matching.of_waiting(self._filter, self._now), "worker", "slow")
@@ -221,24 +219,25 @@ class _Listing:
         found: list[tuple[Position, Document]] = []
         looked = 0
         while looked < len(places) and len(found) < limit:
-            some = places[looked : looked + _RUNNING_AT_ONCE]
-            looked += len(some)
-            query = {"$and": [{"_id": {"$in": [id for _, _, id in some]}}, {"lane": {"$gt": ""}}, *conditions]}
+            batch = places[looked : looked + _RUNNING_AT_ONCE]
+            looked += len(batch)
+            query = {"$and": [{"_id": {"$in": [id for _, _, id in batch]}}, {"lane": {"$gt": ""}}, *conditions]}
             read = (decode_leniently(bytes(document.raw)) for document in raw.find(query, fields))
-            documents = {document["_id"]: document for document in read if self._started_so_late(document)}
-            found += [((since, text), documents[id]) for since, text, id in some if id in documents]
+            documents = {document["_id"]: document for document in read if self._has_delay(document)}
+            found += [((since, text), documents[id]) for since, text, id in batch if id in documents]
         if len(found) >= limit:
             return Found(found[:limit], found[limit - 1][0], looked)
         return Found(found, None, looked)
 
-    def _is_held_so(self, hold: Hold) -> bool:
-        """Whether the right worker holds it, for long enough."""
+    def _has_hold(self, hold: Hold) -> bool:
+        """Whether the hold fulfils the conditions on the worker and the duration."""
         if self._filter.worker and hold.worker not in self._filter.worker:
             return False
         slow = self._filter.slow
         return slow is None or (hold.since is not None and self._now - hold.since >= slow)
 
-    def _started_so_late(self, document: Document) -> bool:
+    def _has_delay(self, document: Document) -> bool:
+        """Whether the job fulfils the condition on its delay."""
         if self._filter.delayed is None:
             return True
         began, scheduled_at = self.holds[document["_id"]].since or self._now, document.get("scheduled_at")
@@ -246,8 +245,7 @@ class _Listing:
 
 
 def with_hold(job: Job, document: Mapping[str, Any], hold: Hold | None) -> Job:
-    """The job with its worker, and since when it runs: from the roster, from the mark on the job, or else since the
-    assignment."""
+    """The job with its worker and its start, from the roster, the mark on the job, or the last assignment."""
     if hold is None:
         return replace(job, locked_by=None, locked_at=None)
     since = hold.since
@@ -264,8 +262,8 @@ def _in_milliseconds(moment: datetime) -> datetime:
 # -- cursors -----------------------------------------------------------------------------------------------------------
 
 _VALUES = (datetime, DatetimeMS, int, float, str, ObjectId, UUID, type(None))
-_LONGEST = 5_000
-_MOST_VALUES = 4
+_MAX_CURSOR_CHARACTERS = 5_000
+_MAX_CURSOR_VALUES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +283,7 @@ class _Cursor:
 def _cursor_from(text: str, filter: JobFilter) -> _Cursor:
     """Raises InvalidFilter if it is not a cursor of this filter."""
     none = InvalidFilter(f"{shown(text, 60)} is not a cursor; give the `next` of the previous page")
-    if not isinstance(text, str) or len(text) > _LONGEST:
+    if not isinstance(text, str) or len(text) > _MAX_CURSOR_CHARACTERS:
         raise none
     try:
         found = decode(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
@@ -297,7 +295,8 @@ def _cursor_from(text: str, filter: JobFilter) -> _Cursor:
             "this cursor belongs to another filter; use it with the filter it came from, or start again without it"
         )
     values = position if isinstance(position, list) else [] if position is None else [object()]
-    sound = len(values) <= _MOST_VALUES and all(isinstance(v, _VALUES) and not isinstance(v, bool) for v in values)
+    known = all(isinstance(value, _VALUES) and not isinstance(value, bool) for value in values)
+    sound = known and len(values) <= _MAX_CURSOR_VALUES
     if not sound or not isinstance(section, str) or not isinstance(began_at, datetime):
         raise none
     return _Cursor(section, tuple(position) if position is not None else None, began_at)
