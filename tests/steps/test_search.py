@@ -46,11 +46,10 @@ HARDSHIPS: dict[str, dict[str, int]] = {
     "as it is": {},
     "windows of a few": {"search.WINDOW": 7, "search.LOOKS_AT": 15},
     "merges of a few": {
-        "waiting.MOST_MERGED": 3,
-        "ended.MOST_MERGED": 4,
+        "indexes.MOST_MERGED": 4,
         "search.WINDOW": 30,
     },
-    "too many lanes": {"waiting.MOST_LANES": 1, "ended.MOST_QUERIES": 0, "search.WINDOW": 20},
+    "too many lanes": {"indexes.MOST_LANES": 1, "indexes.MOST_QUERIES": 0, "search.WINDOW": 20},
 }
 
 
