@@ -135,7 +135,7 @@ def test_retry_leaves_lost_steps_unless_told(stage: Stage, handle: FlowHandle, c
     stage.run(first, fails=[first], why=Why.LOST)
     stage.settle_down()
 
-    told = "Lost steps may have done their work and stay as they are: 1. Recover them with --lost\n"
+    told = "Lost steps may have done their work and stay unchanged: 1. Recover them with --lost\n"
     assert command("retry", str(handle.id)) == (0, f"0 steps are recovered\n{told}")
     assert command("retry", str(handle.id), "--lost") == (0, "1 step is recovered\n")
 
