@@ -53,7 +53,7 @@ def test_jobs_that_must_be_counted_are_left_to_a_round(lane: str, free: bool) ->
 
 @pytest.mark.parametrize(
     ("holds", "prefetch", "part"),
-    [(202, 200, 1 / 3), (168, 200, 1 / 6), (135, 200, 0.0), (302, 300, 1 / 18), (9, 0, 0.0)],
+    [(202, 200, 0.2), (182, 200, 0.1), (135, 200, 0.0), (1002, 1000, 0.2 / 6), (9, 0, 0.0)],
 )
-def test_a_worker_has_room_again_when_a_third_of_its_buffer_is_empty(holds: int, prefetch: int, part: float) -> None:
+def test_a_worker_has_room_again_when_a_fifth_of_its_buffer_is_empty(holds: int, prefetch: int, part: float) -> None:
     assert seconds_until_room(holds, 2, prefetch) == pytest.approx(part * PREFETCH_SECONDS, abs=2e-3)
