@@ -19,7 +19,7 @@ LONG = timedelta(minutes=10)
 @pytest.fixture(autouse=True)
 def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clean, "MAX_COUNTED_BY_READERS", 3)
-    monkeypatch.setattr(clean, "_AT_LEAST", LONG)
+    monkeypatch.setattr(clean, "_MIN_PAUSE_BETWEEN_COUNTS", LONG)
 
 
 def wait(store: Store, number: int, **of: str) -> None:

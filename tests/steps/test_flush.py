@@ -124,7 +124,7 @@ def test_it_refuses_beside_a_recruiter(recruiter: Recruiter, store: Store, note:
 
     with (
         going_on(lambda: store.leases.renew(1, "somebody")),
-        pytest.raises(NotAlone, match=r"a recruiter is running on there, process 42, .* stop it, or use a database of"),
+        pytest.raises(NotAlone, match=r"a recruiter is running on there, process 42, .* stop it, or use a separate"),
     ):
         recruiter.flush_jobs_synchronously()
 

@@ -30,6 +30,7 @@ MAX_COUNTED_BY_READERS = 50_000
 """Up to this number, each reader counts the waiting jobs itself, in about a tenth of a second."""
 _AFTER_A_WINDOW = timedelta(minutes=1)
 """For clocks that differ."""
+_MIN_PAUSE_BETWEEN_COUNTS = timedelta(seconds=5)
 
 
 def remove(store: Store, id: JobId) -> None:
@@ -126,7 +127,7 @@ def count_waiting(store: Store) -> bool:
     began = store.clock.monotonic()
     backlogs = store.queues.count(now)
     took = timedelta(seconds=store.clock.monotonic() - began)
-    pause = max(timedelta(seconds=5), 20 * took)  # counting takes a twentieth of the time at most
+    pause = max(_MIN_PAUSE_BETWEEN_COUNTS, 20 * took)  # counting takes a twentieth of the time at most
     # The next count may be late; readers should not have to count meanwhile.
     store.queues.keep(backlogs, at=now, next_at=now + pause, until=now + took + 3 * pause)
     return True
