@@ -46,8 +46,8 @@ Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 def lifespan(recruiter: Recruiter, own: Lifespan | None = None) -> Lifespan:
     """A lifespan that connects to MongoDB before the first request and closes the connection after the last.
 
-    The application does not start if MongoDB cannot be used; the error says why. `own` is a lifespan of yours, which
-    runs inside this one. What it yields stays in `request.state`, beside `request.state.recruiter`.
+    The application does not start if MongoDB cannot be used; the error contains the reason. `own` is your own lifespan,
+    which runs inside this one. The values that it yields stay in `request.state`, next to `request.state.recruiter`.
 
     When MongoDB has not answered for five seconds, calls raise StoreUnreachable; `server_timeout` sets another time.
     """
@@ -112,7 +112,7 @@ def health(recruiter: Recruiter, *, within: DurationLike = "2s") -> Callable[[Re
     """An endpoint for probes: `app.add_route("/health", health(recruiter))`.
 
     200 if the primary of MongoDB answers, so that this application can enqueue; 503 if it does not `within` this time.
-    The answer says how many workers there are; without workers it is still 200, because jobs can be enqueued.
+    The answer contains the number of workers; without workers it is still 200, because jobs can be enqueued.
     """
 
     async def answer(_request: Request) -> JSONResponse:

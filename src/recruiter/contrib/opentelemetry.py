@@ -3,7 +3,7 @@
     recruiter.instrument(OpenTelemetry())
 
 Needs the extra `otel`, which is OpenTelemetry's API. Your application chooses and configures the SDK and the exporter,
-in the process that makes jobs and, because workers load the application too, in the one that runs them.
+in the process that enqueues jobs and, because workers load the application too, in the process that runs them.
 
     GET /order                            SERVER      your web framework's
     └── send charge                       PRODUCER    while the job is stored
@@ -11,10 +11,10 @@ in the process that makes jobs and, because workers load the application too, in
         └── process charge   attempt 2    CONSUMER
             └── send receipt              PRODUCER    a job that this one makes
 
-The span of an attempt links to the span that made the job, to the attempt that the job repeats (`recover`), and to the
-attempts of the steps that it waited for. The job carries the context of its producer in `trace_context`, written by the
-global propagator (`traceparent`, and `baggage` if there is any). Attributes are named by the semantic conventions for
-messaging.
+The span of an attempt links to the span that created the job, to the attempt that the job repeats (`recover`), and to
+the attempts of the steps that it waited for. The job carries the context of its producer in `trace_context`, written by
+the global propagator (`traceparent`, and `baggage` if there is any). Attributes are named by the semantic conventions
+for messaging.
 """
 
 from __future__ import annotations

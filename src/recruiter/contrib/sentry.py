@@ -3,10 +3,10 @@
     sentry_sdk.init(dsn=…, traces_sample_rate=0.1)
     recruiter.instrument(Sentry())
 
-Needs the extra `sentry`. A job that fails for good is an error there, with the job beside it; also a job whose process
-crashed, was ended by force, or fell silent with its worker. Attempts are transactions that continue the trace in which
-the job was made. Each repeatable job is a monitor (Crons) that is told when a run
-begins and how it ended, so Sentry alerts when one is missing.
+Needs the extra `sentry`. A job that fails for good is an error there, with the job as context. So is a job whose
+process crashed, was killed, or fell silent with its worker. Attempts are transactions that continue the trace in which
+the job was created. Each repeatable job is a monitor (Crons) that receives the begin and the end of each run, so Sentry
+alerts when a run is missing.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ _STATUS = {"succeeded": "ok", "failed": "internal_error", "retried": "internal_e
 
 
 class Sentry(Instrument):
-    """Tells Sentry: `recruiter.instrument(Sentry())`, after `sentry_sdk.init`.
+    """Reports to Sentry: `recruiter.instrument(Sentry())`, after `sentry_sdk.init`.
 
-    With `retries`, also of failures after which the job is tried again. With `arguments`, errors show the arguments of
-    the job. Without `monitors`, repeatable jobs are not told to Sentry as monitors.
+    With `retries`, it also reports failures after which the job is tried again. With `arguments`, errors show the
+    arguments of the job. Without `monitors`, repeatable jobs are not reported as monitors.
     """
 
     def __init__(self, *, retries: bool = False, arguments: bool = False, monitors: bool = True) -> None:
@@ -73,7 +73,7 @@ class Sentry(Instrument):
         parent, baggage = sentry_sdk.get_traceparent(), sentry_sdk.get_baggage()
         if parent is not None:
             carrier["sentry-trace"] = parent
-        if baggage is not None:  # that of another instrument stays beside it
+        if baggage is not None:  # the baggage of another instrument stays
             carrier["baggage"] = ",".join(filter(None, (carrier.get("baggage"), baggage)))
 
     def attempt(self, start: AttemptStart) -> AbstractContextManager[Follower]:
@@ -102,7 +102,7 @@ class Sentry(Instrument):
             if job.state in (State.FAILED, State.LOST):
                 module, _, kind = (job.error or "JobCrashed").rpartition(".")
                 message = ": ".join(filter(None, (job.reason, job.message))) or job.why
-                # Its message names a process or a worker, and would make each death an issue of its own.
+                # Its message names a process or a worker, and would make each death a separate issue.
                 scope.fingerprint = ["recruiter", job.task, job.why, kind]
                 scope.set_tag("recruiter.why", job.why)
                 mechanism = {"type": "recruiter", "handled": False}
@@ -133,7 +133,7 @@ class Sentry(Instrument):
         return {name: value for name, value in facts.items() if value is not None}
 
     def _check_in(self, job: Job, recruiter: Any) -> _CheckIn | None:
-        """Of an occurrence of a repeatable job; other jobs have none."""
+        """The monitor of an occurrence of a repeatable job; other jobs have none."""
         if not self._monitors or job.urn is None or not str(job.id).startswith(f"{job.urn}@"):
             return None
         if job.urn not in self._configured:
@@ -190,8 +190,8 @@ class _CheckIn:
 
 
 def slug(urn: str) -> str:
-    """The name of its monitor: Sentry takes small letters, digits, `-` and `_`, and no more than 50 of them. One that
-    had to be cut ends with a hash, so that no two are the same."""
+    """The name of its monitor: Sentry takes small letters, digits, `-` and `_`, at most 50 of them. A shortened
+    name ends with a hash, so that no two are the same."""
     plain = re.sub(r"[^a-z0-9_]+", "-", urn.lower()).strip("-") or "job"
     if len(plain) <= _LONGEST_SLUG:
         return plain
@@ -199,7 +199,7 @@ def slug(urn: str) -> str:
 
 
 def _monitor(recruiter: Any, job: Job) -> MonitorConfig | None:
-    """How often it runs, for Sentry to know when one is missing; None if that cannot be said in its words."""
+    """The schedule in Sentry's terms, so that it notices missing runs; None if Sentry cannot express it."""
     try:
         with answered_within(_ASKED_WITHIN):
             schedule = recruiter.scheduler(job.urn).find().schedule

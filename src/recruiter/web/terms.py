@@ -1,4 +1,4 @@
-"""What the figures and columns of the console mean: shown on hover, and all together on the page *Help*."""
+"""Descriptions of the figures and columns of the console: shown on hover, and all together on the page *Help*."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ class Term:
     meaning: str
     """One or two sentences."""
     docs: str
-    """The page of the documentation that says more, below `docs/`."""
+    """The page of the documentation with more details, below `docs/`."""
     command: str = ""
     """The command that shows the same."""
 
     @property
     def page(self) -> str:
-        """The page as it is called in the documentation's navigation, roughly: an installed user has no files of it."""
+        """The approximate title of the page in the documentation: an installed package has no files of it."""
         return self.docs.rpartition("/")[2].removesuffix(".md").replace("-", " ")
 
 
@@ -38,13 +38,13 @@ _ALL = {
         ),
         "running": Term(
             "running",
-            "Jobs that workers hold: those that run, and those that a worker has fetched and starts next.",
+            "Jobs that workers hold: running jobs, and jobs that a worker has fetched and starts next.",
             "explanation/lifecycle.md",
             "recruiter job list --state running",
         ),
         "why": Term(
             "why",
-            "What keeps due jobs from starting: a pause, a limit, no worker that serves them, or only their turn.",
+            "The reason why due jobs do not start: a pause, a limit, no suitable worker, or other jobs before them.",
             "how-to/limits.md",
             "recruiter job show ID",
         ),
@@ -54,24 +54,24 @@ _ALL = {
             "how-to/retries.md",
             "recruiter job list --attempts 3",
         ),
-        "took": Term("took", "How long the last attempt of an ended job ran.", "how-to/finding-jobs.md"),
+        "took": Term("took", "The duration of the last attempt of an ended job.", "how-to/finding-jobs.md"),
         "life": Term(
             "life",
-            "From the moment a job was made to its end, to scale: it waits, runs, waits to be tried again. Thin parts "
+            "The life of a job from its creation to its end, to scale: it waits, runs, waits for a retry. Thin parts "
             "wait, thick parts are attempts. A part that is too short to be seen is drawn wider than it was.",
             "explanation/lifecycle.md",
             "recruiter job show ID",
         ),
         "set-aside": Term(
             "set aside",
-            "Documents that cannot be jobs, and jobs whose process died too often. They are in the archive and harm "
-            "nobody; nothing runs them until somebody recovers them.",
+            "Documents that cannot be jobs, and jobs whose process died too often. They are in the archive and "
+            "cause no harm; nothing runs them until a person recovers them.",
             "reference/why.md",
             "recruiter doctor",
         ),
         "about": Term(
             "≈ and +",
-            "An estimate. 10.0k+ is at least that many: counting stops there. ≈ 812 of an error is how many there are "
+            "An estimate. 10.0k+ is at least that many: counting stops there. ≈ 812 of an error is the number "
             "among the newest 1,000 failed jobs. ≈ of arrivals is worked out from what ended and what waits now and "
             "waited a few minutes ago.",
             "how-to/finding-jobs.md",
@@ -88,7 +88,7 @@ _ALL = {
         "pace": Term("a second now", "Jobs that ended, a second, over the last minute or two.", "how-to/analytics.md"),
         "failed": Term(
             "failed",
-            "Of the jobs that ended in this time, those that failed for good or were lost. An attempt that is tried "
+            "Jobs that ended in this time because they failed for good or were lost. An attempt that is tried "
             "again does not count.",
             "how-to/retries.md",
             "recruiter job list --state failed",
@@ -99,7 +99,7 @@ _ALL = {
             "how-to/analytics.md",
             "recruiter analytics",
         ),
-        "duration": Term("duration", "How long the last attempt of a job took.", "how-to/analytics.md"),
+        "duration": Term("duration", "The duration of the last attempt of a job.", "how-to/analytics.md"),
         "total": Term(
             "total time",
             "The sum of the last attempts of the jobs that ended: where your workers spend their time.",
@@ -114,7 +114,7 @@ _ALL = {
         "percentile": Term(
             "p50, p95, p99",
             "Half, 95 and 99 of 100 jobs were at least this quick. They come from buckets, each a fifth wider than the "
-            "one before, so they are right to within a tenth.",
+            "previous bucket, so they are right to within a tenth.",
             "how-to/analytics.md",
         ),
         "errors": Term(
@@ -127,13 +127,13 @@ _ALL = {
     "Groups and limits": {
         "group": Term(
             "group",
-            "Decides which workers may run a job. A group can be paused: what runs goes on, nothing new starts.",
+            "Decides which workers may run a job. A group can be paused: running jobs continue, no new job starts.",
             "how-to/groups-tags-priority-owner.md",
             "recruiter group list",
         ),
         "arrivals": Term(
             "in a minute",
-            "Jobs that were made, over the last five minutes: those that ended, and the change of those that have not.",
+            "Jobs created over the last five minutes: ended jobs, and the change in the number of open jobs.",
             "how-to/analytics.md",
         ),
         "departures": Term("out a minute", "Jobs that ended, over the last five minutes.", "how-to/analytics.md"),
@@ -145,8 +145,8 @@ _ALL = {
         ),
         "limit": Term(
             "limit",
-            "How many jobs of a task, group or key may run at once, or start in a time; how much of a resource the "
-            "whole fleet may use.",
+            "The number of jobs of a task, group or key that may run at the same time, or start in a period; the "
+            "amount of a resource that the whole fleet may use.",
             "how-to/limits.md",
             "recruiter limit list",
         ),
@@ -155,7 +155,7 @@ _ALL = {
     "Workers": {
         "slots": Term(
             "slots",
-            "How many jobs a worker runs at once; of the fleet, all workers together that were heard of lately.",
+            "The number of jobs that a worker can run at the same time; for the fleet, the sum over all live workers.",
             "how-to/concurrency.md",
             "recruiter worker list",
         ),
@@ -171,7 +171,7 @@ _ALL = {
         ),
         "drained": Term(
             "drained",
-            "Somebody has asked that it gets no new jobs. What it runs, it finishes.",
+            "The worker gets no new jobs, on request. It finishes its running jobs.",
             "how-to/deploying.md",
             "recruiter worker drain ID",
         ),
@@ -191,15 +191,15 @@ _ALL = {
         ),
         "made": Term(
             "made",
-            "Jobs that the schedule has made when they were due; those of Run now are not counted. Skipped are times "
-            "that passed while nobody was there, or while the last job had not ended.",
+            "Jobs that the schedule has created at their due times; jobs of Run now are not counted. Skipped are times "
+            "that passed while no leader ran, or while the last job had not ended.",
             "how-to/repeatable-jobs.md",
             "recruiter scheduler list",
         ),
         "step": Term(
             "steps",
-            "The jobs of a flow. One that waits for others is blocked; it starts when all of them have succeeded, or "
-            "ended where that is enough (dashed lines).",
+            "The jobs of a flow. A step that waits for others is blocked; it starts when all of them have succeeded, "
+            "or ended where that is enough (dashed lines).",
             "how-to/flows.md",
             "recruiter flow show ID",
         ),

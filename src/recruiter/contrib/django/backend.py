@@ -81,7 +81,7 @@ _recruiters: dict[str, tuple[str | None, Recruiter]] = {}
 class RecruiterTask(Task):  # type: ignore[misc]
     """A task of Django with the options of Recruiter: `@task(retry=RetryManyTimes(3, "1 minute"), timeout="2m")`.
 
-    Django passes them on since version 6.1; its backport does too. They mean what they mean in `Recruiter.task`.
+    Django passes them on since version 6.1; its backport does too. They have the same meaning as in `Recruiter.task`.
     """
 
     retry: RetryPolicy | None = None
@@ -108,11 +108,12 @@ _OWN = [field.name for field in fields(RecruiterTask) if field.name not in {each
 
 class RecruiterBackend(BaseTaskBackend):  # type: ignore[misc]
     """Stores tasks as jobs in MongoDB. OPTIONS has `target`, where MongoDB is, `prefix`, which is in front of the names
-    of its collections, `on_commit`, and `server_timeout`: how long a call waits for MongoDB before it raises
+    of its collections, `on_commit`, and `server_timeout`: the time that a call waits for MongoDB before it raises
     StoreUnreachable (five seconds in the web process).
 
     With `on_commit`, the alias of a database in DATABASES or True for the default one, a job is stored when the
-    transaction that is open there commits, and never if it is rolled back. Without a transaction it is stored at once.
+    transaction that is open there commits, and never if it is rolled back. Without a transaction it is stored
+    immediately.
     """
 
     task_class = RecruiterTask
@@ -158,7 +159,7 @@ class RecruiterBackend(BaseTaskBackend):  # type: ignore[misc]
             raise InvalidTask(str(error)) from None
 
     def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Stores the job; returns when it is durable, or with `on_commit` at once. Raises InvalidTask, and
+        """Stores the job; returns when it is durable, or immediately with `on_commit`. Raises InvalidTask, and
         InvalidArguments for arguments that the function does not take."""
         self.validate_task(task)
         job = self._built(task, args, kwargs)
@@ -182,7 +183,7 @@ class RecruiterBackend(BaseTaskBackend):  # type: ignore[misc]
         return result_of(job, task)
 
     def check(self, **_kwargs: Any) -> Iterator[Any]:
-        """What `manage.py check` says. MongoDB is not asked: `manage.py recruiter doctor` does that."""
+        """The findings of `manage.py check`. They need no MongoDB: `manage.py recruiter doctor` checks MongoDB."""
         try:
             str(self.recruiter.target)
         except RecruiterError as error:
@@ -203,7 +204,7 @@ class RecruiterBackend(BaseTaskBackend):  # type: ignore[misc]
     # -- jobs ----------------------------------------------------------------------------------------------------
 
     def registered(self, task: Any) -> RegisteredTask[..., Any, Any]:
-        """The task of Recruiter for one of Django; registered under the path of its function."""
+        """Recruiter's task for a Django task; registered under the path of its function."""
         name = task.module_path
         known: Any = self.recruiter.registry.find(name)
         if known is not None and getattr(_django_task(known), "func", None) is task.func:
@@ -336,7 +337,7 @@ _STATUS = {
 
 
 def result_of(job: Job, task: Any) -> Any:
-    """The result of a job that was found; `task` is Django's own, as it is defined."""
+    """The result of a job; `task` is the Django task, unchanged."""
     executions = list(job.executions)
     if job.locked_by is not None:
         executions.append(Execution(job.locked_at, None, job.locked_by))

@@ -47,9 +47,9 @@ _APPLICATION = "recruiter.contrib.flask.application"
 class FlaskRecruiter(Recruiter):
     """A Recruiter for a Flask application. Its functions run as jobs inside `app.app_context()`.
 
-    `app.config["RECRUITER_TARGET"]` says where MongoDB is; without it, `target`, and the settings, as for any
+    `app.config["RECRUITER_TARGET"]` is the address of MongoDB. Without it, `target` and the settings apply, as for any
     Recruiter. Other extensions find it as `app.extensions["recruiter"]`. In the web process, calls raise
-    StoreUnreachable when MongoDB has not answered for five seconds, unless `server_timeout` says otherwise.
+    StoreUnreachable when MongoDB has not answered for `server_timeout`, by default five seconds.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class FlaskRecruiter(Recruiter):
 
 
 class _InContext(Registry):
-    """Tasks whose functions run in the application's context. A plain call stays as it is."""
+    """Tasks whose functions run in the application's context. A plain call is unchanged."""
 
     def __init__(self, recruiter: FlaskRecruiter) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ def _command(context: click.Context, arguments: Sequence[str]) -> None:
         os.environ["FLASK_APP"] = str(info.app_import_path)
     app = current_app if has_app_context() else info.load_app()
     os.environ.setdefault("RECRUITER_BOOTSTRAP", _APPLICATION)
-    # The environment, not an argument: the arguments of a process can be read by everybody.
+    # The environment, not an argument: every user can read the arguments of a process.
     target = app.extensions["recruiter"].target
     os.environ.setdefault("RECRUITER_TARGET", target.uri)
     os.environ.setdefault("RECRUITER_PREFIX", target.prefix)

@@ -40,7 +40,7 @@ class Command(BaseCommand):  # type: ignore[misc]
 def _run(arguments: Sequence[str]) -> None:
     targets = {each.target for each in recruiters().values()}
     if len(targets) == 1:
-        # The environment, not an argument: the arguments of a process can be read by everybody.
+        # The environment, not an argument: every user can read the arguments of a process.
         target = targets.pop()
         os.environ.setdefault("RECRUITER_TARGET", target.uri)
         os.environ.setdefault("RECRUITER_PREFIX", target.prefix)
