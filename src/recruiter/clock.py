@@ -51,6 +51,7 @@ class SystemClock:
         return datetime.fromtimestamp(self._began + _steady(), UTC)
 
     def monotonic(self) -> float:
+        """Seconds on a clock that never goes back, for durations."""
         return time.monotonic()
 
     def agree(self, theirs: datetime, took: float) -> None:
