@@ -8,14 +8,15 @@ import pickle
 import re
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bson import ObjectId
+from bson import ObjectId, json_util
 
 from recruiter import Cron, Every, EveryMinutes, Recruiter, RetryManyTimes, TimeTable
+from recruiter.domain.arguments.values import from_bson
 from recruiter.domain.migration import NotMoved, from_apscheduler
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
@@ -52,7 +53,7 @@ def left(report: dict[str, Any]) -> dict[str, str]:
 def test_agenda(origin: Any, target: str, recruiter: Recruiter) -> None:
     # given what Agenda has: jobs that wait, repeat, run, have ended, and one that cannot be
     waiting, repeating, running, ended = (ObjectId() for _ in range(4))
-    base = {"type": "normal", "priority": 0, "lockedAt": None, "data": None, "nextRunAt": THEN}
+    base = {"type": "single", "priority": 0, "lockedAt": None, "data": None, "nextRunAt": THEN}
     origin.agendaJobs.insert_many(
         [
             {**base, "_id": waiting, "name": "send welcome", "data": {"to": "ada@example.org"}, "priority": 10},
@@ -83,7 +84,7 @@ def test_agenda(origin: Any, target: str, recruiter: Recruiter) -> None:
     assert (job.scheduled_at, job.priority) == (THEN, 10)
     policies = {each.urn: each.schedule for each in recruiter.schedulers()}
     assert policies["agenda:report"] == recruiter.schedules.dump(Cron("0 6 * * *", tz=ROME))
-    assert policies["agenda:tick"] == recruiter.schedules.dump(Every("5 minutes"))
+    assert policies["agenda:tick"] == recruiter.schedules.dump(Every("5 minutes", anchor=THEN))
     told = {line["id"]: line["told"] for line in report["documents"]}
     assert told["agenda:ms"] == "not kept: skipDays, endDate"
     assert left(report)[str(running)] == "it is running there: stop Agenda, and import again"
@@ -98,6 +99,63 @@ def test_agenda(origin: Any, target: str, recruiter: Recruiter) -> None:
     assert re.search(r"\d of these \d+ had been imported before", said)
     assert (len(recruiter.store.scheduled.waiting()), len(recruiter.schedulers())) == (1, 2)
     assert origin.agendaJobs.count_documents({}) == 6
+
+
+@pytest.mark.parametrize("version", [5, 6])
+def test_documents_that_agenda_itself_has_written(origin: Any, target: str, recruiter: Recruiter, version: int) -> None:
+    """Given the store of a real Agenda (one job of each kind that its documentation shows), when it is imported, then
+    each field arrives or is named in the report."""
+    path = Path(__file__).parent.parent / "fixtures" / "agenda" / f"agenda-{version}.json"
+    documents = {
+        document["_id"]: document
+        for document in json_util.loads(path.read_text(), json_options=json_util.JSONOptions(tz_aware=True, tzinfo=UTC))
+    }
+    origin.agendaJobs.insert_many(documents.values())
+    report = imported(target, "agenda")
+    told = {line["id"]: line["told"] for line in report["documents"]}
+
+    waiting = [d for d in documents.values() if d["nextRunAt"] is not None and not d.get("repeatInterval")]
+    waiting = [document for document in waiting if not document.get("repeatAt")]
+    jobs = {job.id: job for job in recruiter.store.scheduled.waiting()}
+    assert jobs.keys() == {f"agenda:{document['_id']}" for document in waiting}
+    for document in waiting:
+        job = jobs[f"agenda:{document['_id']}"]
+        assert (job.task, from_bson(job.args), job.priority, job.scheduled_at) == (
+            *(document["name"], document["data"], document["priority"]),
+            document["nextRunAt"],
+        )
+
+    repeating = [d for d in documents.values() if d.get("repeatInterval")]
+    found = {scheduler.urn: scheduler for scheduler in recruiter.schedulers()}
+    assert len(found) == len(repeating)
+    for document in repeating:
+        single = document["type"] == "single"
+        scheduler = found[f"agenda:{document['name']}" + ("" if single else f":{document['_id']}")]
+        interval, due = document["repeatInterval"], document["nextRunAt"]
+        if interval == "0 6 * * *":
+            policy: Any = Cron(interval, tz=ROME)
+        else:
+            policy = Every(timedelta(milliseconds=interval) if isinstance(interval, int) else interval, anchor=due)
+        assert scheduler.schedule == recruiter.schedules.dump(policy)
+        template = scheduler.template
+        assert (template.task, template.args) == (document["name"], document["data"] or {})
+        assert template.priority == document["priority"]
+        assert (scheduler.paused is not None) == bool(document.get("disabled"))
+        restricted = [name for name in ("skipDays", "startDate", "endDate") if document.get(name)]
+        notes = [f"not kept: {', '.join(restricted)}"] if restricted else []
+        notes += ["paused, as it was"] if document.get("disabled") else []
+        assert told[f"agenda:{document['_id']}"] == "; ".join(notes)
+    ended = {f"{document['_id']}" for document in documents.values() if document["nextRunAt"] is None}
+    at_a_time = {f"{document['_id']}" for document in documents.values() if document.get("repeatAt")}
+    assert left(report).keys() == ended | at_a_time
+
+
+def test_two_repeated_jobs_of_agenda_with_one_name_stay_two(origin: Any, target: str, recruiter: Recruiter) -> None:
+    """Given `agenda.create(name, data).repeatEvery(…)`, which may be saved more than once for one name."""
+    base = {"type": "normal", "name": "report", "priority": 0, "nextRunAt": THEN, "repeatInterval": "1 hour"}
+    origin.agendaJobs.insert_many([{**base, "data": {"of": "sales"}}, {**base, "data": {"of": "stock"}}])
+    imported(target, "agenda")
+    assert sorted(each.template.args["of"] for each in recruiter.schedulers()) == ["sales", "stock"]  # type: ignore[call-overload]
 
 
 def php(policy: str, parameters: Any) -> dict[str, Any]:

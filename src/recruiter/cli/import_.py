@@ -129,6 +129,7 @@ def _store_job(recruiter: Recruiter, moved: MovedJob, dry_run: bool) -> None:
 def _store_scheduler(recruiter: Recruiter, moved: MovedScheduler, dry_run: bool, known: bool) -> None:
     builder = recruiter.job(moved.task, moved.args)
     builder = builder if moved.retry is None else builder.retry_with_policy(moved.retry)
+    builder = builder if moved.priority is None else builder.with_priority(moved.priority)
     repeated = builder.repeat_with_policy(moved.policy).with_urn(moved.urn)
     repeated = repeated.unique() if moved.unique else repeated
     if dry_run:

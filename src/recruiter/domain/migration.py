@@ -69,6 +69,7 @@ class MovedScheduler:
     policy: SchedulePolicy
     unique: bool = False
     retry: RetryPolicy | None = None
+    priority: int | float | None = None
     paused: bool = False
     notes: tuple[str, ...] = ()
 
@@ -113,8 +114,6 @@ def from_agenda(document: Mapping[str, Any], renamed: Mapping[str, str], collect
     id = f"agenda:{document['_id']}"
     if not isinstance(document.get("name"), str):
         return NotMoved(id, "it has no name")
-    if document.get("disabled"):
-        return NotMoved(id, "it is disabled")
     task, args = task_name(document["name"], renamed), arguments(document.get("data"))
     every, at_time = document.get("repeatInterval"), document.get("repeatAt")
     if at_time:
@@ -124,15 +123,25 @@ def from_agenda(document: Mapping[str, Any], renamed: Mapping[str, str], collect
     due = moment(document.get("nextRunAt"))
     if due is None:
         return NotMoved(id, "it has ended")
+    if document.get("disabled"):
+        return NotMoved(id, "it is disabled")
     if document.get("lockedAt") is not None:
         return NotMoved(id, "it is running there: stop Agenda, and import again")
-    priority = document.get("priority") or None  # Agenda stores 0 for jobs without a priority
-    return MovedJob(id, task, args, due, priority=priority if isinstance(priority, int | float) else None)
+    return MovedJob(id, task, args, due, priority=_agenda_priority(document))
+
+
+def _agenda_priority(document: Mapping[str, Any]) -> int | float | None:
+    """Agenda stores 0 for jobs without a priority."""
+    priority = document.get("priority") or None
+    return priority if isinstance(priority, int | float) else None
 
 
 def _agenda_scheduler(id: str, task: str, args: Any, every: object, document: Mapping[str, Any]) -> Moved:
-    """`repeatInterval` is a cron expression, an interval in words, or a number of milliseconds."""
-    if document.get("nextRunAt") is None:
+    """`repeatInterval` is a cron expression, an interval in words, or a number of milliseconds. An interval keeps the
+    phase of `nextRunAt`. `agenda.every` stores one document for each name, of the type `single`; of other types there
+    may be several."""
+    due = moment(document.get("nextRunAt"))
+    if due is None:
         return NotMoved(id, "it has ended")
     interval = f"{every / 1000}s" if isinstance(every, int | float) else str(every)
     notes = _not_kept(document, "skipDays", "startDate", "endDate")
@@ -140,7 +149,19 @@ def _agenda_scheduler(id: str, task: str, args: Any, every: object, document: Ma
         policy = schedule_policy(interval, document.get("repeatTimezone") or "UTC")
     except RecruiterError as error:
         return NotMoved(id, f"its interval is not understood: {error}")
-    return MovedScheduler(id, f"agenda:{task}", task, args, policy, unique=True, notes=notes)
+    if isinstance(policy, Every):
+        policy = Every(policy.interval, due.replace(microsecond=due.microsecond // 1000 * 1000))
+    return MovedScheduler(
+        id,
+        f"agenda:{task}" if document.get("type") == "single" else f"agenda:{task}:{document['_id']}",
+        task,
+        args,
+        policy,
+        unique=True,
+        priority=_agenda_priority(document),
+        paused=bool(document.get("disabled")),
+        notes=notes,
+    )
 
 
 def _not_kept(values: Mapping[str, Any], *names: str) -> tuple[str, ...]:

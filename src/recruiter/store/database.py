@@ -407,6 +407,7 @@ def _version() -> str:
 
 @store_call
 def foreign_documents(target: Target, collection: str) -> list[Mapping[str, Any]]:
-    """Every document of a collection of another program, the oldest id first."""
+    """Every document of a collection of another program, the oldest id first. Its dates are instants, in UTC."""
     with closing(Store(target)) as store:
-        return list(store.client[target.database][collection].find({}, sort=[("_id", 1)]))
+        there = store.client[target.database].get_collection(collection, OPTIONS)
+        return list(there.find({}, sort=[("_id", 1)]))
