@@ -90,7 +90,7 @@ def main() -> None:
         with Recruiter(server.uri.replace("/?", "/browser?")) as recruiter:
             for number in range(60):
                 recruiter.job("resize", {"picture": f"cat-{number}.jpg", "width": 640}).enqueue()
-            with served(dashboard(recruiter, actions=True)) as address:
+            with served(dashboard(recruiter, access=lambda: "ada", actions=True)) as address:
                 print(f"{'page':12} {'KB':>6} {'requests':>9}")
                 for place in PLACES:
                     kilobytes, requests = first_load(browser, address + place)
@@ -106,7 +106,7 @@ def main() -> None:
             producer = threading.Thread(target=_produce, args=(recruiter, over))
             producer.start()
             try:
-                with served(dashboard(recruiter, actions=True)) as address:
+                with served(dashboard(recruiter, access=lambda: "ada", actions=True)) as address:
                     print(f"\n{'updates':>9} {'heap MiB':>9} {'nodes':>9} {'listeners':>9} {'seconds':>9}")
                     for place in WATCHED.values():
                         watched(browser, address + place, updates)

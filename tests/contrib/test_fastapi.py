@@ -163,7 +163,9 @@ def test_depends_can_be_replaced_in_tests(recruiter: Recruiter) -> None:
 def test_litestar_mounts_the_console_and_runs_the_lifespan(recruiter: Recruiter) -> None:
     # given the console in a Litestar application, as the page of the console documents it
     litestar = pytest.importorskip("litestar")
-    console = litestar.asgi("/jobs", is_mount=True, copy_scope=True)(dashboard(recruiter, actions=True))
+    console = litestar.asgi("/jobs", is_mount=True, copy_scope=True)(
+        dashboard(recruiter, access=lambda: "ada", actions=True)
+    )
     job = recruiter.job("anything", {}).enqueue()
 
     with served(litestar.Litestar([console], lifespan=[lifespan(recruiter)])) as client:

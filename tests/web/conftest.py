@@ -70,13 +70,18 @@ def filled(shop: World) -> dict[str, str]:
 Consoles = Callable[..., httpx.Client]
 
 
+def local_user() -> str:
+    """The access of a console that everybody may open, under this name."""
+    return "a local user"
+
+
 @pytest.fixture
 def console(recruiter: Recruiter) -> Iterator[Consoles]:
     """Serves a console on this test's database, and gives a client of it."""
     with ExitStack() as stack:
 
         def make(*, client: dict[str, Any] | None = None, **wanted: Any) -> httpx.Client:
-            address = stack.enter_context(served(dashboard(recruiter, **wanted)))
+            address = stack.enter_context(served(dashboard(recruiter, **{"access": local_user, **wanted})))
             made = httpx.Client(base_url=address, timeout=20, trust_env=False, verify=False, **(client or {}))
             return stack.enter_context(made)
 

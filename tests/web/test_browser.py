@@ -351,7 +351,7 @@ class TestLive:
     def test_a_stream_that_is_lost_is_said_and_since_when(self, browser: Browser, shop: World) -> None:
         context = browser.new_context()
         page = context.new_page()
-        with served(dashboard(shop.recruiter)) as address:
+        with served(dashboard(shop.recruiter, access=lambda: "ada")) as address:
             page.goto(f"{address}workers")
             expect(page.locator("#live-text")).to_have_text("live")
             expect(page.locator("#lost")).to_be_hidden()

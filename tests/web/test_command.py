@@ -13,27 +13,35 @@ from tests.cli_here import here
 from tests.conftest import Starter, eventually
 
 
+def opened(log: str) -> tuple[str, httpx.Client]:
+    """The address in the log, and a client that has opened the link."""
+    (link,) = re.findall(r"web console at\s+(http://127\.0\.0\.1:\d+/\?token=\S+)", log)
+    client = httpx.Client(trust_env=False, follow_redirects=True, timeout=20)
+    assert client.get(link.rstrip(",")).status_code == 200
+    return link.partition("?")[0], client
+
+
 def test_web_serves_the_console_and_only_shows(start: Starter) -> None:
     process = start("web", "--port", "0")
     process.says("read-only (--actions allows actions)")
-    (address,) = re.findall(r"http://127\.0\.0\.1:\d+/", process.log)
-    assert "No recruiter leads" in httpx.get(address, verify=False).text
-    assert httpx.post(f"{address}api/actions", json={"verb": "block-starts"}, verify=False).status_code == 403
+    address, client = opened(process.log)
+    assert "No recruiter leads" in client.get(address).text
+    assert client.post(f"{address}api/actions", json={"verb": "block-starts"}).status_code == 403
     assert process.stop() == 0
 
 
 def test_web_may_act_if_told_so(start: Starter) -> None:
     process = start("web", "--port", "0", "--actions")
     process.says("web console at")
-    (address,) = re.findall(r"http://127\.0\.0\.1:\d+/", process.log)
-    assert httpx.post(f"{address}api/actions", json={"verb": "block-starts"}, verify=False).status_code == 200
+    address, client = opened(process.log)
+    assert client.post(f"{address}api/actions", json={"verb": "block-starts"}).status_code == 200
 
 
 def test_web_ends_at_once_while_somebody_looks(start: Starter) -> None:
     process = start("web", "--port", "0")
     process.says("web console at")
-    (address,) = re.findall(r"http://127\.0\.0\.1:\d+/", process.log)
-    with httpx.stream("GET", f"{address}live/overview") as answer:
+    address, client = opened(process.log)
+    with client.stream("GET", f"{address}live/overview") as answer:
         assert answer.status_code == 200
         process.stop(within=10)
 
@@ -69,9 +77,9 @@ def test_users_of_the_environment_open_another_address(start: Starter) -> None:
 def test_dev_serves_it_too_and_may_act(start: Starter, target: str) -> None:
     process = start("dev", "--target", target)
     process.says("web console at")
-    (address,) = re.findall(r"web console at (http://127\.0\.0\.1:\d+/)", process.log)
-    eventually(lambda: "1 worker" in httpx.get(address, verify=False).text, within=60)
-    assert httpx.post(f"{address}api/actions", json={"verb": "block-starts"}, verify=False).status_code == 200
+    address, client = opened(process.log)
+    eventually(lambda: "1 worker" in client.get(address).text, within=60)
+    assert client.post(f"{address}api/actions", json={"verb": "block-starts"}).status_code == 200
     assert process.stop() == 0
 
 

@@ -70,7 +70,8 @@ def world(
     """All of it; the worker is there when this begins."""
     recruiter.point_at(uri)
     recruiter.store.prepare()
-    with closing(recruiter), fleet(uri, folder, processes, application), served(dashboard(recruiter, **console)) as url:
+    app = dashboard(recruiter, access=lambda: "a local user", **console)
+    with closing(recruiter), fleet(uri, folder, processes, application), served(app) as url:
         made = World(recruiter, url, folder)
         made.until(lambda: [entry for entry in recruiter.store.roster.entries() if entry.registration.ready], 60)
         made.until(lambda: len(recruiter.schedulers()) == 3)

@@ -45,7 +45,8 @@ COMMANDS: Final = {
     "web": (
         "web:web",
         "The web console: overview, jobs, workers, groups and limits, schedules and problems, live; and a JSON API.\n\n"
-        "It listens on this machine only and is read-only. RECRUITER_WEB_USERS=ada:secret,bob:other sets the users.",
+        "It listens on this machine only, is read-only, and opens with the printed link, which contains a new token. "
+        "RECRUITER_WEB_USERS=ada:secret,bob:other sets users with passwords instead.",
     ),
     "metrics": (
         "web:metrics",

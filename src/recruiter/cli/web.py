@@ -35,13 +35,18 @@ def web(
     actions: Flag = False,
     trust_header: str | None = None,
     trusted_proxy: Several = None,
+    socket: str | None = None,
+    allowed_host: Several = None,
+    operator: Several = None,
     redact: Pattern = None,
+    redact_only: Pattern = None,
     root_path: str = "",
     common: given.ApplicationOptions = given.ApplicationOptions(),
 ) -> None:
     """The web console: overview, jobs, workers, groups and limits, schedules and problems, live; and a JSON API.
 
-    It listens on this machine only and is read-only. RECRUITER_WEB_USERS=ada:secret,bob:other sets the users.
+    It listens on this machine only, is read-only, and opens with the printed link, which contains a new token.
+    RECRUITER_WEB_USERS=ada:secret,bob:other sets users with passwords instead.
 
     Parameters
     ----------
@@ -53,25 +58,42 @@ def web(
         Allow users to cancel, recover and remove jobs, to pause, to set limits and to run schedules. Each action
         is recorded.
     trust_header
-        The header in which a proxy sends the name of the user it has signed in: X-Forwarded-User.
+        The header in which a proxy sends the name of the user it has signed in: X-Forwarded-User. Needs
+        RECRUITER_WEB_PROXY_SECRET, which the proxy sends in X-Recruiter-Secret, or --socket.
     trusted_proxy
-        The address or network of that proxy; may be repeated (default: this machine).
+        The address or network of the proxy; may be repeated (default: any address, with the secret).
+    socket
+        Listen on this socket file instead of a port, for a proxy on this machine.
+    allowed_host
+        A host name under which the console is served; may be repeated (default: any name). Requests for other names
+        are refused.
+    operator
+        A user who may act, with --actions; may be repeated (default: every user). Other users may only look.
     redact
-        A regular expression: arguments whose names match it are hidden (default: passwords, tokens and the like).
+        A regular expression: arguments whose names match it are hidden too, in addition to passwords, tokens and the
+        like.
+    redact_only
+        The same, but instead of passwords, tokens and the like. An empty text hides nothing.
     root_path
-        The path under which a proxy serves the console: /jobs.
+        The path under which a proxy serves the console: /jobs. The proxy may remove it or keep it.
     """
     server, package = _web()
-    access = server.access_of(host, trust_header, trusted_proxy or [])
+    access = server.access_of(host, trust_header, trusted_proxy or [], operator, socket)
     with application_recruiter(common) as recruiter:
         recruiter.patience = PATIENCE
         recruiter.store.check()
-        wanted: dict[str, Any] = {} if redact is None else {"redact": redact}
-        app = package.dashboard(recruiter, access=access, actions=actions, **wanted)
-        opened = server.bound(host, port)
-        mode = "" if actions else ", read-only (--actions allows actions)"
-        place = f"{server.address_of(opened).rstrip('/')}{root_path.rstrip('/')}/"
-        write(console(stderr=True), Text.assemble("web console at ", (place, "bold"), mode), soft_wrap=True)
+        app = package.dashboard(
+            recruiter,
+            access=access,
+            actions=actions,
+            redact=redact,
+            redact_only=redact_only,
+            hosts=allowed_host or (),
+        )
+        opened = server.bound(host, port) if socket is None else server.bound_file(socket)
+        told = "" if actions else ", read-only (--actions allows actions)"
+        place = server.link_of(opened, root_path, access)
+        write(console(stderr=True), Text.assemble("web console at ", (place, "bold"), told), soft_wrap=True)
         server.serve(app, opened, root_path)
 
 
@@ -83,11 +105,11 @@ def dev_console(target: Target) -> Iterator[str | None]:
         yield None
         return
     server, package = _web()
-    with (
-        Recruiter(target.uri, prefix=target.prefix) as recruiter,
-        server.served_at(package.dashboard(recruiter, actions=True), PORT) as address,
-    ):
-        yield address
+    access = server.access_of("127.0.0.1")
+    with Recruiter(target.uri, prefix=target.prefix) as recruiter:
+        app = package.dashboard(recruiter, access=access, actions=True)
+        with server.served_at(app, PORT) as opened:
+            yield server.link_of(opened, "", access)
 
 
 def _web() -> tuple[Any, Any]:

@@ -2,7 +2,7 @@
 
     app = FastAPI(lifespan=lifespan(recruiter))
     app.add_route("/health", health(recruiter))
-    app.mount("/jobs", dashboard(recruiter))
+    app.mount("/jobs", dashboard(recruiter, access=operator))
 
     @app.post("/orders")
     async def order(item: str, jobs: RecruiterDep, session: Annotated[AsyncClientSession, transaction(client)]): ...

@@ -138,16 +138,24 @@ _HOST = r"(?:\[[0-9a-f:.%]*\]|[^:,\[\]@/?#\s'\"]*)(?::\d{1,5}(?!\d))?"
 _HOSTS = re.compile(rf"{_HOST}(?:,{_HOST})*(?:(?<=\d):)?(?![^/?#\s'\",;.)\]}}>])", re.IGNORECASE)
 
 
-SECRET_NAMES = (
-    r"passw|passphrase|secret|token|(?:api|access|private)_?key|credential|authori[sz]ation|cookie|session_?id|cvv|cvc"
+_SECRET_NAME = re.compile(
+    r"passw|passphrase|passcode|secret|token|credential|authori[sz]ation|cookie|session_?id"
+    r"|(?:api|access|private|ssh|encryption|signing|master)_?key"
+    r"|card_?(?:number|no)(?:_|$)|credit_?card"
+    r"|(?:^|_)(?:pwd|pass|jwt|otp|totp|pin|dsn|cvv|cvc)\d?(?:_|$)"
 )
-"""Parts of the names of secret values, in any case."""
-_SECRET_NAME = re.compile(SECRET_NAMES, re.IGNORECASE)
+"""Part of the name of a value that is a secret; of the name in lower case, with `_` between its words."""
+_BETWEEN_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[^A-Za-z0-9]+")
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether the name is that of a secret: `password`, `X-Api-Key`, `userPass`; but not `compass`."""
+    return _SECRET_NAME.search(_BETWEEN_WORDS.sub("_", name).lower()) is not None
 
 
 def is_secret(name: str, value: object) -> bool:
-    """Whether the value of this name must be hidden. A number of tokens is no secret."""
-    if value is None or isinstance(value, bool) or not _SECRET_NAME.search(name):
+    """Whether the value of this name is not to be written. A number of tokens is no secret."""
+    if value is None or isinstance(value, bool) or not is_secret_name(name):
         return False
     return not (isinstance(value, int | float) and name.lower().endswith("tokens"))
 

@@ -1,6 +1,8 @@
-"""The web console and its JSON API: `app.mount("/jobs", dashboard(recruiter))`. Needs the extra `web`."""
+"""The web console and its JSON API: `app.mount("/jobs", dashboard(recruiter, access=…))`. Needs the extra `web`."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 from recruiter.app import Recruiter
 from recruiter.first_use import missing_extra
@@ -8,12 +10,13 @@ from recruiter.first_use import missing_extra
 try:
     from fastapi import FastAPI
 
-    from recruiter.web.access import DEFAULT_SECRETS, Access, BasicAuth, Loopback, ProxyHeader
+    from recruiter.web.access import Access, BasicAuth, Closed, ProxyHeader, User
     from recruiter.web.console import Console
+    from recruiter.web.redaction import Redaction
 except ModuleNotFoundError as error:
     raise missing_extra("web", error) from None
 
-__all__ = ["BasicAuth", "ProxyHeader", "dashboard"]
+__all__ = ["BasicAuth", "ProxyHeader", "User", "dashboard"]
 
 
 def dashboard(
@@ -21,15 +24,23 @@ def dashboard(
     *,
     access: Access | None = None,
     actions: bool = False,
-    redact: str = DEFAULT_SECRETS,
+    redact: str | None = None,
+    redact_only: str | None = None,
     title: str | None = None,
+    hosts: Collection[str] = (),
 ) -> FastAPI:
-    """The web console and its JSON API, for any ASGI application: `app.mount("/jobs", dashboard(recruiter))`.
+    """The web console and its JSON API, for any ASGI application: `app.mount("/jobs", dashboard(recruiter, access=…))`.
 
-    `access` says who may look: `BasicAuth({"ada": "secret"})`, `ProxyHeader("X-Forwarded-User")`, or a dependency of
-    your own that returns who it is, and raises or returns None for nobody. Without it, the names and passwords in
-    RECRUITER_WEB_USERS; without these, only this machine itself may look. Without `actions=True` it is read-only.
-    `redact` is a regular expression: values whose key it finds are not shown.
+    `access` decides who may look: `BasicAuth({"ada": "secret"})`, `ProxyHeader("X-Forwarded-User")`, or your own
+    dependency. A dependency returns the user: a name, an object with a name, or `User("ada", "viewer")`. It raises or
+    returns None for a stranger. Without `access`, the users are those in RECRUITER_WEB_USERS. Without these, the
+    console refuses every request.
+
+    Without `actions=True` the console is read-only. With it, operators may act, and viewers may not.
+
+    `redact` is a regular expression: values of arguments whose name it matches are hidden, in addition to passwords,
+    tokens and the like. `redact_only` replaces that list. `hosts` are the host names under which the console is served;
+    requests for another name are refused.
     """
-    chosen = access or BasicAuth.from_environment() or Loopback()
-    return Console(recruiter, chosen, actions, redact, title).app()
+    chosen = access or BasicAuth.from_environment() or Closed()
+    return Console(recruiter, chosen, actions, Redaction(redact, redact_only), title, hosts).app()

@@ -1,12 +1,13 @@
-"""Access: which users may read, and the name under which a user acts.
+"""Access: which users may read, which may act, and the name under which a user acts.
 
-    loopback        no sign-in; only direct requests from this machine
+    LocalToken      this machine only, with the token in the link that `recruiter web` prints
     BasicAuth       names and passwords, from the environment or given
     ProxyHeader     a proxy has signed the user in and sends the name in a header
     a dependency    the application's own: any callable that FastAPI's `Depends` takes
+    Closed          a console without any of these refuses every request
 
-In all cases, a request that changes something must come from the console's own pages (or from no page), no other site
-may frame the console, and only its own scripts run.
+`Guard` surrounds the console. It runs before routing and before a body is read: it bounds bodies, refuses requests that
+another site triggers, and sets the headers that keep other sites out.
 """
 
 from __future__ import annotations
@@ -14,31 +15,45 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import logging
 import os
-import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from ipaddress import ip_address, ip_network
-from typing import Any
-from urllib.parse import unquote, urlsplit
+from typing import Any, Literal
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from fastapi import HTTPException, Request
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import PlainTextResponse
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from recruiter.domain.text import SECRET_NAMES, mask
+from recruiter.domain.text import one_line
 from recruiter.errors import SettingsError
 
 USERS_VARIABLE = "RECRUITER_WEB_USERS"
 """`ada:secret,bob:other`: users and passwords."""
+TOKEN_VARIABLE = "RECRUITER_WEB_TOKEN"
+"""A token to use instead of a new one at each start."""
+SECRET_VARIABLE = "RECRUITER_WEB_PROXY_SECRET"
+"""The secret that the proxy sends in `SECRET_HEADER`."""
+SECRET_HEADER = "x-recruiter-secret"
+MIN_TOKEN_CHARACTERS = 16
+
+MAX_BODY_BYTES = 64 * 1024
+BODY_TIMEOUT_SECONDS = 30.0
+MAX_WRONG_PASSWORDS = 10
+"""Per name, and per address, within `WRONG_PASSWORDS_WINDOW_SECONDS`."""
+WRONG_PASSWORDS_WINDOW_SECONDS = 60.0
+MAX_REMEMBERED_KEYS = 10_000
 
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 _SAFE = ("GET", "HEAD", "OPTIONS")
-_AFTER_A_WRONG_PASSWORD = 0.5
-"""Seconds: guessing passwords takes time."""
+_LOCAL_USER = "a local user"
+_log = logging.getLogger("recruiter.web")
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
@@ -54,119 +69,354 @@ HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
 
+Role = Literal["viewer", "operator"]
 
-class Loopback:
-    """Allows only direct requests from this machine: no forwarded requests, and no requests of web pages whose host
-    name was made to point here (DNS rebinding)."""
 
-    async def __call__(self, request: Request) -> str:
+@dataclass(frozen=True, slots=True)
+class User:
+    """A user with access: the name that is recorded with actions, and the role.
+
+    A viewer reads. An operator also acts, if the console allows actions.
+    """
+
+    name: str
+    role: Role = "operator"
+
+    def __post_init__(self) -> None:
+        if self.role not in ("viewer", "operator"):
+            raise SettingsError(f"a user of the console is a viewer or an operator, not {self.role!r}")
+
+    @property
+    def can_act(self) -> bool:
+        return self.role == "operator"
+
+
+def user_of(who: object) -> User:
+    """The user in the value that an access dependency returned. Raises HTTPException if there is none."""
+    if isinstance(who, User):
+        return who
+    if who is None or who is False or who == "":
+        raise HTTPException(401, "You are not signed in.")
+    if isinstance(who, str):
+        return User(who)
+    for attribute in ("username", "name", "email", "id"):
+        value = who.get(attribute) if isinstance(who, Mapping) else getattr(who, attribute, None)
+        if isinstance(value, str | int) and not isinstance(value, bool):
+            return User(str(value))
+    return User("somebody" if who is True else str(who))
+
+
+class Closed:
+    """The access of a console that was given none: it refuses every request."""
+
+    security: Mapping[str, Any] = {}
+
+    async def __call__(self) -> User:
+        raise HTTPException(
+            403,
+            "This console has no access rule, so it refuses every request. Pass access=… to dashboard(), or set "
+            f'{USERS_VARIABLE}=name:password ("The web console" in the docs).',
+        )
+
+
+class LocalToken:
+    """Allows only direct requests from this machine that have the token.
+
+    The link with the token sets a cookie, which no other site can use. Scripts send the token as a bearer token. A
+    forwarded request is refused, and so is a request of a web page whose host name was made to point here (DNS
+    rebinding).
+    """
+
+    security: Mapping[str, Any] = {"token": {"type": "http", "scheme": "bearer"}}
+
+    def __init__(self, token: str | None = None) -> None:
+        self.token = token or os.environ.get(TOKEN_VARIABLE, "").strip() or secrets.token_urlsafe(24)
+        if len(self.token) < MIN_TOKEN_CHARACTERS:
+            raise SettingsError(f"{TOKEN_VARIABLE} needs at least {MIN_TOKEN_CHARACTERS} characters")
+
+    def link(self, address: str) -> str:
+        """The address of the console with the token."""
+        return f"{address}?{urlencode({'token': self.token})}"
+
+    async def __call__(self, request: Request) -> User:
         client = request.client.host if request.client is not None else ""
-        passed_on = any(name in request.headers for name in _FORWARDED)
-        if passed_on or not is_loopback(client) or not is_loopback(_host_of(request.headers.get("host", ""))):
+        is_forwarded = any(name in request.headers for name in _FORWARDED)
+        if is_forwarded or not is_loopback(client) or not is_loopback(_host_of(request.headers.get("host", ""))):
+            _log.warning("refused a request from %s that is not a direct request of this machine", client or "nowhere")
             raise HTTPException(
                 403,
-                "Users do not sign in here, so only this machine may look. Set "
-                f'{USERS_VARIABLE}=name:password, or give the console access=… ("The web console" in the docs).',
+                "Without sign-in, the console answers only direct requests from this machine. Set "
+                f'{USERS_VARIABLE}=name:password, or use a proxy with sign-in ("The web console" in the docs).',
             )
-        return "a local user"
+        if self._is_right(request.query_params.get("token")):
+            raise HTTPException(303, headers=self._signed_in(request))
+        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+        cookie = request.cookies.get(_cookie_name(request), "")
+        if self._is_right(unquote(cookie)) or (scheme.lower() == "bearer" and self._is_right(bearer.strip())):
+            return User(_LOCAL_USER)
+        raise HTTPException(
+            401,
+            "Open the link that the command printed: it contains the token of this console. If this browser has opened "
+            "it before, load this page again.",
+            {"www-authenticate": "Bearer"},
+        )
+
+    def _is_right(self, token: str | None) -> bool:
+        return token is not None and secrets.compare_digest(token.encode(), self.token.encode())
+
+    def _signed_in(self, request: Request) -> dict[str, str]:
+        """The token moves from the address to a cookie, so that it is in no history and no copied link."""
+        path = f"{request.scope.get('root_path', '')}/"
+        cookie = f"{_cookie_name(request)}={quote(self.token)}; Path={quote(path)}; HttpOnly; SameSite=Strict"
+        others = [(key, value) for key, value in request.query_params.multi_items() if key != "token"]
+        query = f"?{urlencode(others)}" if others else ""
+        return {"location": quote(request.scope["path"]) + query, "set-cookie": cookie}
+
+
+def _cookie_name(request: Request) -> str:
+    """Cookies do not know ports. With the port in its name, consoles on one machine keep apart."""
+    return f"recruiter_token_{request.url.port or 80}"
 
 
 class BasicAuth:
-    """Names and passwords. Put TLS in front: they travel readable."""
+    """Names and passwords. Put TLS in front: passwords are sent unencrypted.
 
-    def __init__(self, users: Mapping[str, str]) -> None:
+    Only `operators` may act; None stands for all users. `proxies` are addresses or networks of proxies: behind them,
+    the last address in X-Forwarded-For is the address of the user. After ten wrong passwords within a minute for one
+    name, or from one address, the answer is 429.
+    """
+
+    security: Mapping[str, Any] = {"basic": {"type": "http", "scheme": "basic"}}
+
+    def __init__(
+        self, users: Mapping[str, str], operators: Collection[str] | None = None, proxies: Iterable[str] = ()
+    ) -> None:
         if not users or not all(name and password for name, password in users.items()):
             raise SettingsError(f"{USERS_VARIABLE} needs a name and a password for each user: NAME:WORD,NAME:WORD")
+        for name in operators or ():
+            if name not in users:
+                raise SettingsError(f"the operator {name!r} is no user; users: {', '.join(users)}")
         self._users = dict(users)
+        self._operators = operators
+        self._proxies = _networks(proxies)
+        self._wrong = _Attempts()
+        self._places: dict[tuple[str, str], None] = {}
+        """Names with the addresses from which they have signed in: guesses from elsewhere do not lock them out."""
 
     @classmethod
-    def from_environment(cls) -> BasicAuth | None:
+    def from_environment(
+        cls, operators: Collection[str] | None = None, proxies: Iterable[str] = ()
+    ) -> BasicAuth | None:
         """Of RECRUITER_WEB_USERS; None when it is not set. Raises SettingsError when it makes no sense."""
         text = os.environ.get(USERS_VARIABLE, "").strip()
         if not text:
             return None
         pairs = [part.strip().partition(":") for part in text.split(",") if part.strip()]
-        return cls({name: password for name, _, password in pairs})
+        return cls({name: password for name, _, password in pairs}, operators, proxies)
 
-    async def __call__(self, request: Request) -> str:
+    async def __call__(self, request: Request) -> User:
+        challenge = {"www-authenticate": 'Basic realm="Recruiter", charset="UTF-8"'}
         name, password = _credentials(request.headers.get("authorization", ""))
+        if not name and not password:
+            raise HTTPException(401, "Sign in.", challenge)
+        address = self._address_of(request)
+        keys = [f"from {address}"] if (name, address) in self._places else [f"for {name}", f"from {address}"]
+        wait = self._wrong.wait(keys)
+        if wait > 0:
+            raise HTTPException(
+                429, f"Too many wrong passwords. Try again in {wait:.0f} s.", {"retry-after": f"{wait:.0f}"}
+            )
         known = self._users.get(name)
         # Always compares, so that the time it takes reveals nothing.
-        right = secrets.compare_digest(
+        is_right = secrets.compare_digest(
             password.encode(), (known if known is not None else secrets.token_hex()).encode()
         )
-        if known is None or not right:
-            if name or password:
-                await asyncio.sleep(_AFTER_A_WRONG_PASSWORD)
-            raise HTTPException(401, "Sign in.", {"www-authenticate": 'Basic realm="Recruiter", charset="UTF-8"'})
-        return name
+        if known is None or not is_right:
+            who = one_line(name) if known is not None else "an unknown user"  # a password may be in the wrong field
+            _log.warning("refused the password of %s from %s", who, address)
+            if self._wrong.add([f"for {name}", f"from {address}"]):
+                _log.warning("too many wrong passwords of %s from %s: refusing more for a while", who, address)
+            raise HTTPException(401, "Sign in.", challenge)
+        self._places[name, address] = None
+        while len(self._places) > MAX_REMEMBERED_KEYS:
+            self._places.pop(next(iter(self._places)))
+        return _with_role(name, self._operators)
+
+    def _address_of(self, request: Request) -> str:
+        client = request.client.host if request.client is not None else ""
+        forwarded = ",".join(request.headers.getlist("x-forwarded-for")).rpartition(",")[2].strip()
+        return forwarded if forwarded and _is_in(client, self._proxies) else client
+
+
+class _Attempts:
+    """Failures by key, within a window of time."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._failures: dict[str, deque[float]] = {}
+
+    def wait(self, keys: Iterable[str]) -> float:
+        """Seconds until the next attempt is allowed; at least 1, or 0 for now."""
+        ends = [
+            failures[0] + WRONG_PASSWORDS_WINDOW_SECONDS
+            for failures in map(self._failures.get, keys)
+            if failures is not None and len(failures) == MAX_WRONG_PASSWORDS
+        ]
+        wait = max(ends, default=0.0) - self._monotonic()
+        return max(1.0, wait) if wait > 0 else 0.0
+
+    def add(self, keys: Iterable[str]) -> bool:
+        """Counts a failure for each key; returns whether one of them is now at its bound."""
+        now, is_full = self._monotonic(), False
+        for key in keys:
+            failures = self._failures.setdefault(key, deque(maxlen=MAX_WRONG_PASSWORDS))
+            failures.append(now)
+            is_full |= len(failures) == MAX_WRONG_PASSWORDS and now - failures[0] < WRONG_PASSWORDS_WINDOW_SECONDS
+        while len(self._failures) > MAX_REMEMBERED_KEYS:
+            self._failures.pop(next(iter(self._failures)))
+        return is_full
 
 
 class ProxyHeader:
-    """The user that a proxy has signed in, from a header. Only the trusted proxy is believed."""
+    """The user that a proxy has signed in, from a header.
 
-    def __init__(self, header: str, trusted: Iterable[str] = ("127.0.0.0/8", "::1/128")) -> None:
+    The proxy proves itself by a secret in the header `X-Recruiter-Secret`: `secret`, or RECRUITER_WEB_PROXY_SECRET.
+    Without a secret, it must connect through a socket file. With a secret, `trusted` bounds the addresses of the proxy.
+    Only `operators` may act; None stands for all users.
+    """
+
+    def __init__(
+        self,
+        header: str,
+        trusted: Iterable[str] = (),
+        *,
+        secret: str | None = None,
+        operators: Collection[str] | None = None,
+    ) -> None:
         self._header = header
-        try:
-            self._trusted = [ip_network(each, strict=False) for each in trusted]
-        except ValueError as error:
-            raise SettingsError(f"a trusted proxy is an address or a network, such as 10.0.0.0/8: {error}") from None
+        self._trusted = _networks(trusted)
+        self._secret = secret or os.environ.get(SECRET_VARIABLE, "").strip()
+        if self._secret and len(self._secret) < MIN_TOKEN_CHARACTERS:
+            raise SettingsError(f"the secret of the proxy needs at least {MIN_TOKEN_CHARACTERS} characters")
+        self._operators = operators
+        self.security = {"proxy": {"type": "apiKey", "in": "header", "name": header}}
 
-    async def __call__(self, request: Request) -> str:
-        client = _address(request.client.host if request.client is not None else "")
-        if client is None or not any(
-            client in network for network in self._trusted if network.version == client.version
-        ):
-            raise HTTPException(403, f"Only the proxy that signs users in may connect, not {client}.")
-        named = request.headers.getlist(self._header)
-        if len(named) != 1 or not named[0].strip():
+    @property
+    def has_secret(self) -> bool:
+        return bool(self._secret)
+
+    async def __call__(self, request: Request) -> User:
+        if request.client is not None or self._secret:
+            self._check_proxy(request)
+        names = request.headers.getlist(self._header)
+        if len(names) != 1 or not names[0].strip():
             raise HTTPException(401, f"The proxy sent no name in {self._header}.")
-        return named[0].strip()
+        return _with_role(_as_utf8(names[0].strip()), self._operators)
+
+    def _check_proxy(self, request: Request) -> None:
+        client = request.client.host if request.client is not None else "a socket file"
+        sent = request.headers.get(SECRET_HEADER, "")
+        if not self._secret or not secrets.compare_digest(sent.encode("latin-1", "replace"), self._secret.encode()):
+            _log.warning("refused a request from %s without the secret of the proxy", client)
+            raise HTTPException(
+                403,
+                f"Only the proxy that signs users in may connect. It sends {SECRET_VARIABLE} in the header "
+                f"{SECRET_HEADER}, or connects through a socket file (--socket).",
+            )
+        if self._trusted and request.client is not None and not _is_in(client, self._trusted):
+            _log.warning("refused a request from %s, which is not the address of the proxy", client)
+            raise HTTPException(403, f"Only the proxy that signs users in may connect, not {client}.")
 
 
-Access = Loopback | BasicAuth | ProxyHeader | Callable[..., Any]
+Access = Closed | LocalToken | BasicAuth | ProxyHeader | Callable[..., Any]
 
 
-def name_of(who: object) -> str:
-    """The name in the value that the application's dependency returned. Raises HTTPException if it is no user."""
-    if who is None or who is False or who == "":
-        raise HTTPException(401, "You are not signed in.")
-    if isinstance(who, str):
-        return who
-    for attribute in ("username", "name", "email", "id"):
-        value = who.get(attribute) if isinstance(who, Mapping) else getattr(who, attribute, None)
-        if isinstance(value, str | int) and not isinstance(value, bool):
-            return str(value)
-    return "somebody" if who is True else str(who)
+def _with_role(name: str, operators: Collection[str] | None) -> User:
+    return User(name, "operator" if operators is None or name in operators else "viewer")
+
+
+def _as_utf8(header: str) -> str:
+    """Servers decode headers as Latin-1, and proxies send UTF-8."""
+    try:
+        return header.encode("latin-1").decode("utf-8")
+    except UnicodeError:
+        return header
 
 
 @dataclass(frozen=True)
 class Guard:
-    """Wraps the console: refuses what another site makes a browser send, and sets the headers that keep it safe."""
+    """Wraps the console: bounds bodies, refuses requests that another site triggers, and sets protective headers."""
 
     app: ASGIApp
+    refusal: Callable[[Request, Exception], Response]
+    hosts: frozenset[str] = frozenset()
+    """Host names under which the console is served; empty for any."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         scope.update(mounted_place(scope))
+        headers = Headers(scope=scope)
+        body = _Body(receive, has_body="transfer-encoding" in headers or headers.get("content-length", "0") != "0")
 
         async def safe_send(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
+                sent = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
-                    headers[name] = value
-                if "cache-control" not in headers:
-                    headers["cache-control"] = "no-store"
+                    sent[name] = value
+                if "cache-control" not in sent:
+                    sent["cache-control"] = "no-store"
+                if not body.is_complete:  # so that the server does not read the rest
+                    sent["connection"] = "close"
             await send(message)
 
-        headers = Headers(scope=scope)
-        if scope["method"] not in _SAFE and not is_own(headers):
-            told = "This request comes from another site, so nothing was done.\n"
-            await PlainTextResponse(told, 403)(scope, receive, safe_send)
-            return
-        await self.app(scope, receive, safe_send)
+        refusal = self._refused(scope["method"], headers)
+        if refusal is None:
+            await self.app(scope, body.receive, safe_send)
+        else:
+            await self.refusal(Request(scope), refusal)(scope, receive, safe_send)
+
+    def _refused(self, method: str, headers: Headers) -> HTTPException | None:
+        length = headers.get("content-length", "0")
+        if not length.isdigit() or int(length) > MAX_BODY_BYTES:
+            return too_large()
+        if self.hosts and _host_of(headers.get("host", "")).lower() not in self.hosts:
+            return HTTPException(421, "The console is not served under this host name (--allowed-host).")
+        if method not in _SAFE and not is_own(headers, self.hosts):
+            return HTTPException(403, "This request comes from another site, so nothing was done.")
+        return None
+
+
+def too_large() -> HTTPException:
+    most = f"{MAX_BODY_BYTES // 1024} KiB"
+    return HTTPException(413, f"The body of a request has at most {most}. Use a filter for many jobs.")
+
+
+class _Body:
+    """The body of a request, bounded in size and time."""
+
+    def __init__(self, receive: Receive, has_body: bool) -> None:
+        self._receive = receive
+        self._bytes = 0
+        self._until: float | None = None
+        self.is_complete = not has_body
+
+    async def receive(self) -> Message:
+        if self.is_complete:
+            return await self._receive()  # waits for the end of the connection
+        loop = asyncio.get_running_loop()
+        self._until = self._until or loop.time() + BODY_TIMEOUT_SECONDS
+        try:
+            async with asyncio.timeout_at(self._until):
+                message = await self._receive()
+        except TimeoutError:
+            raise HTTPException(408, "The body of the request did not arrive in time.") from None
+        self._bytes += len(message.get("body", b""))
+        if self._bytes > MAX_BODY_BYTES:
+            raise too_large()
+        self.is_complete = not message.get("more_body", False)
+        return message
 
 
 def mounted_place(scope: Scope) -> dict[str, str]:
@@ -186,22 +436,25 @@ def mounted_place(scope: Scope) -> dict[str, str]:
     return {"root_path": root, "path": f"{root}{page or '/'}"}
 
 
-def is_own(headers: Headers) -> bool:
+def is_own(headers: Headers, hosts: Collection[str] = ()) -> bool:
     """Whether a request that changes something comes from the console's own page, or from no page at all. Browsers send
-    the origin, and no page can change it; scripts on a command line send none."""
+    where a request comes from, and no page can change it; scripts on a command line send nothing. A proxy may rewrite
+    Host, so the origin is compared only if the browser does not say `same-origin` itself."""
     site = headers.get("sec-fetch-site")
-    if site is not None and site not in ("same-origin", "none"):
+    if site == "same-origin":
+        return True
+    if site not in (None, "none"):
         return False
     origin = headers.get("origin")
     if origin is None:
         return True
     try:
-        place = urlsplit(origin).netloc
+        place = urlsplit(origin).netloc.lower()
     except ValueError:
         return False
-    return bool(place) and place.lower() in (
-        headers.get("host", "").lower(),
-        headers.get("x-forwarded-host", "").lower(),
+    return bool(place) and (
+        place in (headers.get("host", "").lower(), headers.get("x-forwarded-host", "").lower())
+        or _host_of(place) in hosts
     )
 
 
@@ -221,6 +474,18 @@ def _address(host: str) -> Any:
     return getattr(address, "ipv4_mapped", None) or address
 
 
+def _networks(addresses: Iterable[str]) -> list[Any]:
+    try:
+        return [ip_network(each, strict=False) for each in addresses]
+    except ValueError as error:
+        raise SettingsError(f"a trusted proxy is an address or a network, such as 10.0.0.0/8: {error}") from None
+
+
+def _is_in(host: str, networks: Iterable[Any]) -> bool:
+    address = _address(host)
+    return address is not None and any(address in network for network in networks if network.version == address.version)
+
+
 def _host_of(header: str) -> str:
     """Without the port."""
     return header.rpartition("]")[0] + "]" if header.startswith("[") else header.partition(":")[0]
@@ -235,70 +500,3 @@ def _credentials(header: str) -> tuple[str, str]:
     except (binascii.Error, ValueError):
         return "", ""
     return name, password
-
-
-# -- redaction -----------------------------------------------------------------------------------------------------
-
-
-DEFAULT_SECRETS = SECRET_NAMES
-HIDDEN = "••••••"
-"""Shown instead of a secret."""
-
-_LONGEST_LINE = 160
-_DEEPEST = 60
-
-
-class Redaction:
-    """Makes stored values JSON-compatible, with secrets hidden.
-
-    Only keys decide: a password that is a positional argument, or part of a message or of a log, is shown.
-    """
-
-    def __init__(self, pattern: str = DEFAULT_SECRETS) -> None:
-        self._pattern = re.compile(pattern, re.IGNORECASE) if pattern else None
-
-    def hides(self, key: str) -> bool:
-        """Whether the value of this key, or of a key in this path, is a secret."""
-        return self._pattern is not None and self._pattern.search(key) is not None
-
-    def plain(self, value: Any, depth: int = 0) -> Any:
-        if isinstance(value, str):
-            return mask(value)
-        if value is None or isinstance(value, bool | int | float):
-            return value
-        if depth > _DEEPEST:
-            return "…"
-        if isinstance(value, Mapping):
-            return {
-                str(key): HIDDEN if self.hides(str(key)) else self.plain(inner, depth + 1)
-                for key, inner in value.items()
-            }
-        if hasattr(value, "_asdict"):
-            return self.plain(value._asdict(), depth)
-        if isinstance(value, list | tuple | set | frozenset):
-            return [self.plain(inner, depth + 1) for inner in value]
-        if isinstance(value, datetime):
-            return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-        return f"{len(value):,} bytes" if isinstance(value, bytes) else str(value)
-
-    def line(self, args: Any) -> str:
-        """Arguments in one line, like a call: `to="ada@b.c", order=7`."""
-        plain = self.plain(args)
-        if isinstance(plain, dict):
-            parts = [f"{key}={_short(value)}" for key, value in list(plain.items())[:20]]
-        elif isinstance(plain, list):
-            parts = [_short(value) for value in plain[:20]]
-        else:
-            parts = [] if plain is None else [_short(plain)]
-        text = ", ".join(parts)
-        return text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}…"
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, str):
-        return f'"{value[:_LONGEST_LINE]}"' if value != HIDDEN else HIDDEN
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {_short(inner)}" for key, inner in list(value.items())[:8]) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(_short(inner) for inner in value[:8]) + (", …]" if len(value) > 8 else "]")
-    return str(value).lower() if isinstance(value, bool) else "null" if value is None else str(value)

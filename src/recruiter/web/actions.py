@@ -26,6 +26,7 @@ from recruiter.errors import (
     TooManyViewers,
 )
 from recruiter.job_actions import JOB_ACTIONS, JobAction, Progress
+from recruiter.web.access import User
 from recruiter.web.reader import Reader
 from recruiter.web.sentences import jobs, plural
 
@@ -290,11 +291,14 @@ class ActionRunner:
         button = f"{verb} {which if len(which) < 24 else 'it'}"
         return Question(f"{verb} {which}?", button, effect, danger, action.asks)
 
-    def do(self, request: RequestedAction, by: str, address: str | None = None) -> Outcome:
+    def do(self, request: RequestedAction, user: User, address: str | None = None) -> Outcome:
         """Does the action and records its user; on many jobs it continues in a thread. Raises ReadOnly if actions are
-        not allowed."""
+        not allowed here, or not to this user."""
         if not self.allowed:
             raise ReadOnly("this console is read-only; start it with --actions to allow actions")
+        if not user.can_act:
+            raise ReadOnly(f"{user.name} may look, but not act; ask an operator")
+        by = user.name
         self._check(request)
         if request.verb in NAMED or len(request.ids) == 1:
             return self._recorded(request, by, address, lambda: self._do(request, by))

@@ -1,5 +1,6 @@
 """The JSON API: the same functions as the pages, for scripts."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -13,6 +14,23 @@ from recruiter.web.actions import VERBS, ActionRunner, Outcome, RequestedAction
 from recruiter.web.reader import ROWS, Reader
 
 Verb = Literal[VERBS]  # type: ignore[valid-type]
+
+_MEANINGS: dict[int | str, str] = {
+    400: "A value makes no sense, for example an unknown condition of a filter.",
+    401: "The request has no sign-in, or a wrong one.",
+    403: "The user may not do this, or actions are not allowed here.",
+    404: "There is no such thing.",
+    405: "This address has no such method.",
+    413: "The body is too large.",
+    422: "A parameter or the body does not match this description.",
+    429: "Too many wrong passwords, or too many open pages.",
+    503: "MongoDB does not answer.",
+    "default": "Any other error.",
+}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": schemas.ErrorAnswer, "description": meaning} for status, meaning in _MEANINGS.items()
+}
+"""Every error has the same form."""
 
 Texts = Annotated[list[str], Query()]
 Text = Annotated[str | None, Query()]
@@ -77,7 +95,7 @@ class ActionRequest(BaseModel):
 
 def routes(reader: Reader, runner: ActionRunner) -> APIRouter:  # long, and flat
     """Everything under `/api`."""
-    router = APIRouter(dependencies=[Depends(_check_parameters)])
+    router = APIRouter(dependencies=[Depends(_check_parameters)], responses=ERRORS)
 
     @router.get("/overview")
     def overview(within: Literal["5m", "15m", "1h", "6h", "24h", "7d"] = "1h") -> schemas.OverviewPage:
@@ -143,7 +161,7 @@ def routes(reader: Reader, runner: ActionRunner) -> APIRouter:  # long, and flat
         """Does an action and records who did it. Refused (403) unless actions are allowed here. An action on many jobs
         continues after the answer; then the answer has `running`, for `actions/progress`."""
         address = request.client.host if request.client is not None else None
-        return runner.do(wanted.requested(), request.state.who, address)
+        return runner.do(wanted.requested(), request.state.user, address)
 
     @router.get("/actions/progress")
     def progress(id: str) -> Outcome:
@@ -151,6 +169,13 @@ def routes(reader: Reader, runner: ActionRunner) -> APIRouter:  # long, and flat
         return runner.progress(id)
 
     return router
+
+
+def description_of(openapi: dict[str, Any], base: str, security: Mapping[str, Any]) -> dict[str, Any]:
+    """The OpenAPI description of this console: with its path, and with its way to sign in."""
+    components = {**openapi.get("components", {}), **({"securitySchemes": dict(security)} if security else {})}
+    wanted: dict[str, Any] = {"security": [{name: []} for name in security]} if security else {}
+    return {**openapi, "servers": [{"url": base.rstrip("/") or "/"}], "components": components, **wanted}
 
 
 def _filter(request: Request, _: Annotated[_Words, Query()]) -> filter_words.Words:

@@ -3,7 +3,7 @@
 import contextlib
 import gzip
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -18,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.routing import Match
-from starlette.types import Scope
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import recruiter as package
 from recruiter.app import Recruiter
@@ -37,58 +37,95 @@ from recruiter.errors import (
 )
 from recruiter.metrics import Exposition, may_scrape
 from recruiter.web import filter_words
-from recruiter.web.access import Access, Guard, Redaction, name_of
+from recruiter.web.access import Access, Guard, User, user_of
 from recruiter.web.actions import ActionRunner, Question, RequestedAction
-from recruiter.web.api import routes
+from recruiter.web.api import description_of, routes
 from recruiter.web.live import Hub
 from recruiter.web.pages import PAGES, Assets, ConsolePage, Pairs, environment, rendered
 from recruiter.web.reader import Reader
+from recruiter.web.redaction import Redaction
 
 _FOREVER = "public, max-age=31536000, immutable"
 _WORTH_ZIPPING = 500
 _OPTIONS = ("reason", "at_once", "count", "per", "to")
 """Optional texts of an action."""
 _OF_AN_ACTION = ("verb", "id", "pick", "name", "again", "back", "what", *_OPTIONS)
+_METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "QUERY"]
+"""All: the console answers 405 for a method that it does not have."""
 _log = logging.getLogger("recruiter.web")
 
 
 class Console:
     """One console: its pages, its API, and the one reader behind them. `dashboard` makes it."""
 
-    def __init__(self, recruiter: Recruiter, access: Access, actions: bool, redact: str, title: str | None) -> None:
-        self._reader = Reader(recruiter, Redaction(redact))
+    def __init__(
+        self,
+        recruiter: Recruiter,
+        access: Access,
+        actions: bool,
+        redaction: Redaction,
+        title: str | None,
+        hosts: Collection[str],
+    ) -> None:
+        self._reader = Reader(recruiter, redaction)
         self._runner = ActionRunner(recruiter, self._reader, actions)
         self._access = access
         self._title = title
+        self._hosts = frozenset(host.lower() for host in hosts)
         self._assets = Assets()
         self._made = environment(self._assets)
-        self._hub = Hub()
+        self._hub = Hub(self._reader.pulse)
         self._exposition = Exposition(recruiter)
 
     def app(self) -> FastAPI:
+        """The door: an application that signs users in, and passes their requests on to the console. The door has one
+        route without a body, so a stranger is refused before routing and before any of the body is read."""
+        door = self._empty_app(lifespan=self._lifespan)
+        # The metrics for scrapers that send the token, without signing in. Other requests go on to the next route.
+        scraped = APIRouter(route_class=_ScraperRoute)
+        scraped.add_api_route("/metrics", self._metrics)
+        door.include_router(scraped)
+        sign_in = [Depends(_sign_in(self._access))]
+        inside = self._inside_app(sign_in)
+
+        def let_in() -> Response:
+            return _PassedOn(inside)
+
+        door.add_api_route("/{path:path}", let_in, methods=_METHODS, dependencies=sign_in, response_model=None)
+        door.state.close_streams = self._hub.close
+        door.add_middleware(Guard, refusal=self._failed, hosts=self._hosts)
+        return door
+
+    def _inside_app(self, sign_in: Sequence[Any]) -> FastAPI:
+        """Pages and API, for users who have signed in."""
+        app = self._empty_app()
+        app.include_router(self._pages(), include_in_schema=False)
+        app.include_router(routes(self._reader, self._runner), prefix="/api")
+        security = getattr(self._access, "security", None)
+        if security is None:  # the application's own dependency may declare its scheme
+            empty = FastAPI()
+            empty.add_api_route("/", _missing, dependencies=sign_in)
+            security = empty.openapi().get("components", {}).get("securitySchemes", {})
+
+        def describe(request: Request) -> Response:
+            return JSONResponse(description_of(app.openapi(), _base(request), security))
+
+        app.add_api_route("/api/openapi.json", describe, include_in_schema=False)
+        app.add_api_route("/{path:path}", _missing, include_in_schema=False)
+        return app
+
+    def _empty_app(self, **options: Any) -> FastAPI:
         app = FastAPI(
-            lifespan=self._lifespan,
             title="Recruiter",
             version=package.__version__,
             summary="Jobs, workers, groups, limits and schedules, as the console shows them.",
             openapi_url=None,
             docs_url=None,
             redoc_url=None,
+            **options,
         )
-        guarded = [Depends(_sign_in(self._access))]
-        # The metrics for scrapers that send the token, without signing in. Other requests go on to the next route.
-        scraped = APIRouter(route_class=_ScraperRoute)
-        scraped.add_api_route("/metrics", self._metrics, include_in_schema=False)
-        app.include_router(scraped)
-        app.include_router(self._pages(), dependencies=guarded, include_in_schema=False)
-        app.include_router(routes(self._reader, self._runner), prefix="/api", dependencies=guarded)
-        app.add_api_route(
-            "/api/openapi.json", lambda: JSONResponse(app.openapi()), dependencies=guarded, include_in_schema=False
-        )
-        app.add_api_route("/{path:path}", _missing, dependencies=guarded, include_in_schema=False)
         for error in (RecruiterError, StarletteHTTPException, RequestValidationError, Exception):
             app.add_exception_handler(error, self._failed)
-        app.add_middleware(Guard)
         return app
 
     @asynccontextmanager
@@ -119,20 +156,23 @@ class Console:
 
     def _page(self, page: ConsolePage) -> Callable[..., Response]:
         def show(request: Request) -> Response:
-            content, command = self._content(page, _pairs(request), _base(request))
+            content, command = self._content(page, _pairs(request), _base(request), self._can_act(request))
             return self._framed(request, content, page.title, page.name, command=command)
 
         return show
 
-    def _content(self, page: ConsolePage, pairs: Pairs, base: str) -> tuple[str, str]:
-        return rendered(self._made, page, self._reader, pairs, actions=self._runner.allowed, base=base)
+    def _content(self, page: ConsolePage, pairs: Pairs, base: str, actions: bool) -> tuple[str, str]:
+        return rendered(self._made, page, self._reader, pairs, actions=actions, base=base)
+
+    def _can_act(self, request: Request) -> bool:
+        return self._runner.allowed and _user(request).can_act
 
     def _framed(
         self, request: Request, content: str, title: str, name: str = "", status: int = 200, command: str = ""
     ) -> Response:
         theme = request.cookies.get("recruiter_theme")
         html = self._made.get_template("frame.html").render(
-            frame=self._reader.frame(),
+            frame=self._reader.frame(asks=status != HTTPStatus.SERVICE_UNAVAILABLE),
             pages=PAGES,
             content=_ours(content),
             name=name,
@@ -140,22 +180,22 @@ class Console:
             console=self._title,
             theme=theme if theme in ("dark", "light") else "",
             base=_base(request),
-            who=getattr(request.state, "who", ""),
-            actions=self._runner.allowed,
+            who=_user(request).name,
+            actions=self._can_act(request),
             command=command,
         )
         return _zipped(request, html, status)
 
     def _live(self, page: ConsolePage) -> Callable[..., Any]:
         async def stream(request: Request) -> Response:
-            pairs, base = _pairs(request), _base(request)
-            name = f"{base} {page.name} {sorted(pairs)}"
+            pairs, base, actions = _pairs(request), _base(request), self._can_act(request)
+            name = f"{base} {page.name} {sorted(pairs)} {actions}"
 
             def read() -> str:
                 self._reader.look_for_problems()
-                return self._content(page, pairs, base)[0]
+                return self._content(page, pairs, base, actions)[0]
 
-            news = self._hub.watch(name, read, page.period)
+            news = self._hub.watch(name, read, page.period, _user(request).name)
             first = await anext(news)  # a refusal can still set the status here
 
             async def all() -> AsyncIterator[bytes]:
@@ -209,9 +249,9 @@ class Console:
             wanted=wanted,
             what=_written(wanted),
             question=question,
-            who=request.state.who,
+            who=_user(request).name,
             back=_inside(request.query_params.get("back", "")),
-            actions=self._runner.allowed,
+            actions=self._can_act(request),
         )
         return self._answer(request, html, question.button)
 
@@ -221,7 +261,7 @@ class Console:
         said = dict(pairs)
         wanted = _action_request([*pairs, *parse_qsl(said.get("what", ""), max_num_fields=1100)])
         address = request.client.host if request.client is not None else None
-        outcome = await run_in_threadpool(self._runner.do, wanted, request.state.who, address)
+        outcome = await run_in_threadpool(self._runner.do, wanted, _user(request), address)
         back = _inside(said.get("back", ""))
         html = self._made.get_template("outcome.html").render(wanted=wanted, outcome=outcome, back=back)
         return self._answer(request, html, "Done")
@@ -261,13 +301,15 @@ class Console:
 
     def _failed(self, request: Request, error: Exception) -> Response:
         status, text = _told(error)
+        if status == HTTPStatus.SEE_OTHER:
+            return Response(status_code=status, headers=getattr(error, "headers", None))
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, RecruiterError):
             _log.error("a request failed: %s", request.url.path, exc_info=error)
         headers = getattr(error, "headers", None)
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
         if path.startswith("/api"):
             return JSONResponse({"detail": text}, status, headers)
-        if "hx-request" in request.headers or not hasattr(request.state, "who"):  # the frame names the database
+        if "hx-request" in request.headers or not hasattr(request.state, "user"):  # the frame names the database
             html = self._made.get_template("refusal.html").render(text=text, status=status)
             # htmx shows only successful answers in place.
             return HTMLResponse(html, 200 if "hx-request" in request.headers else status, headers)
@@ -289,9 +331,25 @@ def _sign_in(access: Access) -> Callable[..., Any]:
     """The dependency that every route has: notes who is looking, or refuses."""
 
     async def sign_in(request: Request, who: Annotated[Any, Depends(access)]) -> None:
-        request.state.who = name_of(who)
+        request.state.user = user_of(who)
 
     return sign_in
+
+
+def _user(request: Request) -> User:
+    user: User = request.state.user
+    return user
+
+
+class _PassedOn(Response):
+    """The answer of another application to the same request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        super().__init__()
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
 
 
 def _missing() -> Response:
@@ -309,7 +367,9 @@ def _told(error: Exception) -> tuple[int, str]:
             return 403, f"Nothing was done: {error}."
         case JobNotFound() | FlowNotFound() | SchedulerNotFound() | WorkerNotFound() | LimitNotFound():
             return 404, f"{error}."
-        case StoreError() | TooManyViewers():
+        case TooManyViewers():
+            return 429, f"{error}"
+        case StoreError():
             return 503, f"{error}"
         case InvalidFilter() | SettingsError() | RecruiterError():
             return 400, f"{error}."

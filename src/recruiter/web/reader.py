@@ -6,10 +6,12 @@ Each method reads MongoDB once and returns plain values (`schemas.py`), redacted
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 from uuid import UUID
 
 from bson import ObjectId
@@ -34,6 +36,7 @@ from recruiter.domain.text import mask
 from recruiter.errors import InvalidFilter, RecruiterError, StoreError, UnreadableDocument
 from recruiter.steps.repeat import next_runs
 from recruiter.store.collections.actions import ActionEntry
+from recruiter.store.connection import answered_within
 from recruiter.store.database import Store
 from recruiter.store.search.search import MINIMAL
 from recruiter.views.analytics import Performance, PerformanceBy, performances
@@ -42,11 +45,13 @@ from recruiter.views.find import known_names
 from recruiter.views.record import job_record
 from recruiter.views.resources import limit_uses
 from recruiter.web import schemas, sentences, serializers
-from recruiter.web.access import Redaction
 from recruiter.web.drawings import graph_of, life_of
 from recruiter.web.filter_words import Words
 from recruiter.web.formats import iso
+from recruiter.web.redaction import Redaction
 from recruiter.web.schemas import Amount
+
+R = TypeVar("R")
 
 RANGES = {"5m": "5 minutes", "15m": "15 minutes", "1h": "1 hour", "6h": "6 hours", "24h": "24 hours", "7d": "7 days"}
 """How far back the overview looks."""
@@ -71,6 +76,7 @@ MOST_READ_FOR_TEXT = 1_000
 """Jobs that one page reads to find a text in what they show."""
 COUNTED = 10_000
 """Tabs count so far, and no further."""
+_PULSE_SECONDS = 2.0
 _ERRORS_READ = 1_000
 _ERRORS_SHOWN = 5
 _KINDS_SHOWN = 12
@@ -88,12 +94,51 @@ _SERIOUS = list(Level)
 """The most serious last."""
 _ROW_FIELDS = {name: 0 for name in MINIMAL if name != "args"}
 _IDS = ("id", "key", "origin", "recovered_from", "recovered_as", "flow")
-_NAMES = frozenset(
-    (*_IDS, "task", "method", "group", "tags", "urn", "owner", "limited_by", "worker", "locked_by", "state", "why")
-)
-"""Fields that links and filters need unchanged. In other texts an application may have written a secret."""
+_UNCHANGED = (*_IDS, "args")
+"""Texts that leave unmasked: links need ids, and arguments are redacted already."""
 
 
+def _masked(value: Any) -> Any:
+    """The same value with the passwords of addresses masked in every text."""
+    match value:
+        case str():
+            text = mask(value)
+            return value if text == value else text
+        case Mapping():
+            items = value.items()
+            return {key: it if key in _UNCHANGED and isinstance(it, str) else _masked(it) for key, it in items}
+        case list():
+            return [_masked(inner) for inner in value]
+        case ObjectId() | UUID():
+            return str(value)
+        case tuple() if hasattr(value, "_fields"):
+            return type(value)(*map(_masked, value))
+        case tuple():
+            return tuple(map(_masked, value))
+        case _ if is_dataclass(value) and not isinstance(value, JobFilter | type):
+            named = {each.name: getattr(value, each.name) for each in fields(value) if each.name not in _UNCHANGED}
+            changed = {name: new for name, old in named.items() if (new := _masked(old)) is not old and new != old}
+            return replace(value, **changed) if changed else value
+    return value
+
+
+def _masks_texts(reader: type[R]) -> type[R]:
+    """The door through which texts leave the reader: every public method returns them masked."""
+    for name, method in list(vars(reader).items()):
+        if not name.startswith("_") and inspect.isfunction(method) and name not in ("record", "id_of", "filter_of", "frozen"):
+            setattr(reader, name, _masking(method))
+    return reader
+
+
+def _masking(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def masked(*args: Any, **kwargs: Any) -> Any:
+        return _masked(method(*args, **kwargs))
+
+    return masked
+
+
+@_masks_texts
 class Reader:
     """Reads for all who look. Safe to share between threads."""
 
@@ -125,10 +170,7 @@ class Reader:
 
     def filter_of(self, words: Words) -> JobFilter:
         """Raises InvalidFilter, including for a redacted argument: a filter must not reveal its value."""
-        for path in (text.partition("=")[0] for text in words.get("arg", ())):
-            if self.redaction.hides(path):
-                raise InvalidFilter(f"the argument {path!r} is not shown here, so it cannot be asked for either")
-        return filter_from_words(words)
+        return self.redaction.check(filter_from_words(words))
 
     def frozen(self, words: Words, *, ended: bool) -> dict[str, list[str]]:
         """The same conditions with fixed times and an end at the present moment: jobs that come later are not meant.
@@ -220,8 +262,6 @@ class Reader:
         record = job_record(job, minimal=minimal, payload=self.redaction.plain)
         for name in _IDS:
             record[name] = None if record[name] is None else str(record[name])
-        for name in record.keys() - _NAMES:
-            record[name] = _masked(record[name])
         return {**record, "state": serializers.shown_state(job, now)}
 
     # -- a job -------------------------------------------------------------------------------------------------------
@@ -243,7 +283,7 @@ class Reader:
         return {
             **self._record(job, now),
             "at": now,
-            "sentence": mask(sentence),
+            "sentence": sentence,
             "timeline": life_of(job, now),
             "document": self.redaction.plain(self._document(job)),
         }
@@ -276,15 +316,22 @@ class Reader:
             return None
         return schemas.Leader(lease.host, lease.pid, lease.term, lease.since)
 
-    def frame(self) -> schemas.Frame:
+    def pulse(self) -> None:
+        """Raises StoreUnreachable if MongoDB does not answer soon."""
+        with answered_within(_PULSE_SECONDS):
+            self._store.leases.read()
+
+    def frame(self, *, asks: bool = True) -> schemas.Frame:
+        """The header and footer. Without `asks`, MongoDB is known not to answer."""
         target = self._recruiter.target
         place = serializers.place(str(target), target.database)
         place = place if target.prefix == DEFAULT_PREFIX else f"{place} {target.prefix}"
         findings = self._findings.peek("all", old=True)
         problems = None if findings is None else sum(1 for each in findings if each.level is Level.PROBLEM)
         with contextlib.suppress(StoreError):
-            mongodb = self._mongodb.get("version", self._version)
-            return schemas.Frame(package.__version__, place, mongodb, self.leader(), problems)
+            if asks:
+                mongodb = self._mongodb.get("version", self._version)
+                return schemas.Frame(package.__version__, place, mongodb, self.leader(), problems)
         return schemas.Frame(package.__version__, place, "cannot be reached", None, problems)
 
     def _version(self) -> str:
@@ -571,13 +618,3 @@ class Reader:
             for cache in (self._findings, self._counts, self._errors, self._reasons):
                 cache.expire()
             actions.conclude(id, outcome[-1] if outcome else "interrupted")
-
-
-def _masked(value: Any) -> Any:
-    if isinstance(value, str):
-        return mask(value)
-    if isinstance(value, dict):
-        return {name: _masked(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_masked(inner) for inner in value]
-    return str(value) if isinstance(value, ObjectId | UUID) else value

@@ -32,6 +32,14 @@ class Sentence:
 
 
 @dataclass(frozen=True, slots=True)
+class ErrorAnswer:
+    """The answer to a request that failed."""
+
+    detail: str
+    """What is wrong, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
 class Amount:
     """A number; a lower bound if it is not exact."""
 

@@ -12,7 +12,6 @@ from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.search.conditions import BLOCKED, POSTPONED, QUEUED
 from recruiter.domain.state import State
 from recruiter.domain.statistics import Analytics, Depth, Kind, PeriodSummary, Queue
-from recruiter.domain.text import mask
 from recruiter.views.flows import FlowReport, StepReport
 from recruiter.web import schemas
 from recruiter.web.schemas import Amount, FlowRow, FlowStepRow, Level
@@ -205,7 +204,7 @@ def flow_step(step: StepReport) -> FlowStepRow:
         [str(other) for other in step.after],
         [str(other) for other in step.any],
         None if step.on is None else step.on.value,
-        None if step.error is None else mask(step.error),
+        step.error,
         step.started_at,
         step.ended_at,
     )

@@ -54,8 +54,10 @@ class Rate:
     seconds: float
 
     def __post_init__(self) -> None:
-        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
-            raise SettingsError(f"a rate is a whole number of starts, at least 1, not {_shown(self.count)}")
+        if isinstance(self.count, bool) or not isinstance(self.count, int) or not 1 <= self.count <= MAX_STARTS:
+            raise SettingsError(
+                f"a rate is a whole number of starts, from 1 to {MAX_STARTS:,}, not {_shown(self.count)}"
+            )
         if not isinstance(self.seconds, int | float) or not _MIN_PERIOD_SECONDS <= self.seconds <= _MAX_PERIOD_SECONDS:
             raise SettingsError(f"the period of a rate is 1ms to 366 days, not {_shown(self.seconds)} seconds")
 

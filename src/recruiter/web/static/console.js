@@ -55,7 +55,9 @@
   };
 
   // -- liveness ----------------------------------------------------------------------------------------------------
-  let stream = null, lostSince = null, held = null, hidden = null;
+  let stream = null, held = null, hidden = null, page = "", version = 0;
+  let heardAt = new Date(), goodAt = new Date();  // the last event; the time that the page shows
+  const SILENT = 30000;  // milliseconds; the console sends something every ten seconds
   const paused = () => $("live").getAttribute("aria-pressed") === "false";
 
   function say(text) {
@@ -64,14 +66,15 @@
   }
 
   function trouble(text) {
-    lostSince = lostSince || new Date();
-    $("lost").textContent = `${text} What you see is from ${clock.format(lostSince)}.`;
+    $("lost").textContent = `${text} What you see is from ${clock.format(goodAt)}.`;
     $("lost").hidden = false;
     say("lost");
   }
 
+  // `age`: seconds since MongoDB was read.
+  const good = (age) => { goodAt = new Date(Date.now() - (age || 0) * 1000); };
+
   function well() {
-    lostSince = null;
     $("lost").hidden = true;
     say("live");
   }
@@ -84,10 +87,20 @@
     if (!place) { $("live").hidden = true; return; }
     if (paused() || document.hidden) return;
     stream = new EventSource(place);
-    stream.addEventListener("open", well);
-    stream.addEventListener("content", (event) => { well(); show(event.data); });
-    stream.addEventListener("gone", (event) => { trouble(JSON.parse(event.data).text + "."); });
-    stream.addEventListener("trouble", (event) => trouble(JSON.parse(event.data).text + "."));
+    heardAt = new Date();
+    const on = (name, act) => stream.addEventListener(name, (event) => { heardAt = new Date(); act(event); });
+    const lost = (event) => { const { text, age } = JSON.parse(event.data); if (age !== null) good(age); trouble(text + "."); };
+    on("content", (event) => { good(); well(); page = event.data; version = Number(event.lastEventId); show(page); });
+    // A patch makes the page from the one before: texts, and pairs of place and length in it.
+    on("patch", (event) => {
+      if (Number(event.lastEventId) !== version + 1) { connect(); return; }
+      version += 1;
+      page = JSON.parse(event.data).map((part) => (typeof part === "string" ? part : page.slice(part[0], part[0] + part[1]))).join("");
+      good(); well(); show(page);
+    });
+    on("beat", (event) => { const { age } = JSON.parse(event.data); if (age !== null) { good(age); well(); } });
+    on("gone", lost);
+    on("trouble", lost);
     stream.addEventListener("error", () => trouble(stream && stream.readyState === EventSource.CLOSED ? "The stream was refused: reload the page." : "The stream is lost; trying again."));
   }
 
@@ -306,6 +319,9 @@
   tick(document);
   reveal();
   follow(log());
-  setInterval(() => tick(document), 1000);
+  setInterval(() => {
+    tick(document);
+    if (stream && Date.now() - heardAt > SILENT) trouble("The console does not answer.");
+  }, 1000);
   connect();
 })();
