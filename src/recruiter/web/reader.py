@@ -116,8 +116,9 @@ def _masked(value: Any) -> Any:
         case tuple():
             return tuple(map(_masked, value))
         case _ if is_dataclass(value) and not isinstance(value, JobFilter | type):
-            named = {each.name: getattr(value, each.name) for each in fields(value) if each.name not in _UNCHANGED}
-            changed = {name: new for name, old in named.items() if (new := _masked(old)) is not old and new != old}
+            named = {each.name: getattr(value, each.name) for each in fields(value)}
+            masked = _masked(named)
+            changed = {name: masked[name] for name, old in named.items() if masked[name] != old}
             return replace(value, **changed) if changed else value
     return value
 

@@ -42,6 +42,10 @@ Start = tuple[datetime, int]
 """A time, and the number of jobs that started then."""
 
 
+MAX_STARTS = 1_000_000_000
+"""Of a rate, in its period."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rate:
     """At most `count` starts within any period of `seconds`: strict, not on average.
