@@ -16,7 +16,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 
 from recruiter import JobNotFound, Recruiter, current_job
 from recruiter.contrib.fastapi import RecruiterDep, health, lifespan, transaction
-from recruiter.web import dashboard
+from recruiter.web import BasicAuth, dashboard
 
 recruiter = Recruiter()
 
@@ -43,7 +43,7 @@ Transaction = Annotated[AsyncClientSession, transaction(client_of)]
 
 app = FastAPI(lifespan=lifespan(recruiter, database))
 app.add_route("/health", health(recruiter))
-app.mount("/jobs", dashboard(recruiter))
+app.mount("/jobs", dashboard(recruiter, access=BasicAuth({"ada": "change me"})))
 
 
 @app.post("/orders", status_code=201)

@@ -55,7 +55,7 @@ def test_an_order_comes_in_a_worker_sends_the_receipt_and_it_is_read(shop: httpx
     assert ended == {"state": "succeeded", "stage": "print", "receipt": "Receipt for one cat: 7 euros"}
 
     # and the mounted console shows it, and the health route knows the worker
-    assert made.json()["receipt"] in shop.get("/jobs/jobs").text
+    assert made.json()["receipt"] in shop.get("/jobs/jobs", auth=("ada", "change me")).text
     assert shop.get("/health").json() == {"status": "ok", "workers": 1}
 
 

@@ -58,7 +58,7 @@ def test_web_ends_at_once_while_somebody_looks(start: Starter, open_link: OpenLi
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--host", "0.0.0.0"], "nobody asked to sign in"),
+        (["--host", "0.0.0.0"], "without sign-in"),
         (["--trust-header", "X-User", "--trusted-proxy", "everybody"], "a trusted proxy is an address"),
     ],
 )

@@ -33,8 +33,8 @@ def dashboard(
 
     `access` decides who may look: `BasicAuth({"ada": "secret"})`, `ProxyHeader("X-Forwarded-User")`, or your own
     dependency. A dependency returns the user: a name, an object with a name, or `User("ada", "viewer")`. It raises or
-    returns None for a stranger. Without `access`, the users are those in RECRUITER_WEB_USERS. Without these, the
-    console refuses every request.
+    returns None for a stranger. Without `access`, RECRUITER_WEB_USERS sets the users. If it is not set, the console
+    refuses every request.
 
     Without `actions=True` the console is read-only. With it, operators may act, and viewers may not.
 

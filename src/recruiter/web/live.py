@@ -2,8 +2,8 @@
 
 Every open page holds a stream. Viewers of the same page share a *topic*; each topic is read once,
 made into HTML once, and sent to all of its viewers if it has changed. One task reads all topics, one after the other,
-and rests after each for several times as long as it took. A read that takes long goes on beside the others, so that
-only slow topics wait for it. So with any number of viewers MongoDB has two readers at most, which are idle most of the
+and rests after each for several times as long as it took. A slow read continues while the
+reader reads other topics, so only slow topics wait for it. So with any number of viewers MongoDB has two readers at most, which are idle most of the
 time.
 
 A viewer that has the last version receives a *patch*: the parts that have changed, and where the others are in the
@@ -43,7 +43,7 @@ NO_ANSWER_SECONDS = 2.0
 LONGEST = 3600.0
 """Seconds that one stream lasts; the browser then asks again, and has to be let in again."""
 BEAT_SECONDS = 10.0
-"""Without news, this often a viewer is told that the page is up to date."""
+"""Pause between messages that confirm an unchanged page."""
 _PULSE_SECONDS = 1.0
 _TIME = re.compile(r"(<time[^>]*>)[^<]*")
 _PIECES = re.compile(r"(?=<)|(?<=[>,\n])")
@@ -56,9 +56,9 @@ class _Viewer:
     user: str
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     version: int = 0
-    """Of the page that this viewer has; 0 for none."""
+    """The version of the page in the browser; 0 for none."""
     trouble: tuple[str, str] | None = None
-    """The trouble that this viewer was told of."""
+    """The last trouble that was sent."""
 
 
 @dataclass(slots=True, eq=False)
@@ -210,7 +210,7 @@ class Hub:
             await slow
 
     def _due(self, *, with_slow: bool) -> _Topic | None:
-        """The next topic to read: of those that are due, the quickest."""
+        """The quickest topic that is due."""
         if self._trouble is not None:
             return None
         now = self._monotonic()
@@ -252,7 +252,7 @@ class Hub:
             topic.show(html)
         finally:
             now, topic.began = self._monotonic(), None
-            # MongoDB that did not answer says nothing about the cost of the topic.
+            # While MongoDB does not answer, the time is not the cost of the topic.
             topic.took = now - began if self._trouble_at < began else 0.0
             topic.next_at = now + max(topic.period, min(MAX_REST_SECONDS, REST * topic.took))
 
@@ -276,7 +276,7 @@ class Hub:
         self._trouble = None
 
     def _lose(self, why: str) -> None:
-        """Tells every viewer that MongoDB does not answer."""
+        """Sends the trouble to every viewer."""
         self._trouble, self._trouble_at = why, self._monotonic()
         for topic in self._topics.values():
             topic.fail("trouble", why)

@@ -29,7 +29,7 @@ class Redaction:
 
     def __init__(self, more: str | None = None, only: str | None = None) -> None:
         if more and only is not None:
-            raise SettingsError("redact adds to the list of secrets and redact_only replaces it; give one of them")
+            raise SettingsError("redact adds to the list of secrets and redact_only replaces it; choose one")
         self._has_defaults = only is None
         pattern = more if only is None else only
         try:

@@ -42,7 +42,7 @@ def access_of(
     operators: Collection[str] | None = None,
     socket_file: str | None = None,
 ) -> Access:
-    """Who may read. Raises SettingsError for an address that other machines can reach without users."""
+    """The access of `recruiter web`. Raises SettingsError for an address that other machines can reach without users."""
     if header is not None:
         access = ProxyHeader(header, proxies, operators=operators)
         if not access.has_secret and socket_file is None:
@@ -60,7 +60,7 @@ def access_of(
         raise SettingsError("--socket is for a proxy that signs users in; add --trust-header X-Forwarded-User")
     if not is_loopback(host):
         raise SettingsError(
-            f"the console would be open to everybody who can reach {host}, with nobody asked to sign in. Set "
+            f"without sign-in, the console would be open to every user who can reach {host}. Set "
             f"{USERS_VARIABLE}=name:password, or put a proxy in front that signs people in (--trust-header "
             "X-Forwarded-User --trusted-proxy ADDRESS); or listen on 127.0.0.1"
         )
@@ -126,7 +126,7 @@ def address_of(opened: socket.socket) -> str:
 
 
 def link_of(opened: socket.socket, root_path: str, access: Access) -> str:
-    """The link to print: with the path, and with the token if access needs one. Of a socket file, its path."""
+    """The link to print, with the path, and with the token if access needs it. For a socket file, its path."""
     if opened.family == socket.AF_UNIX:
         return str(opened.getsockname())
     place = f"{address_of(opened).rstrip('/')}/{root_path.strip('/')}".rstrip("/") + "/"
