@@ -2,8 +2,8 @@
 
 Every open page holds a stream. Viewers of the same page share a *topic*; each topic is read once,
 made into HTML once, and sent to all of its viewers if it has changed. One task reads all topics, one after the other,
-and rests after each for several times as long as it took. A slow read continues while the
-reader reads other topics, so only slow topics wait for it. So with any number of viewers MongoDB has two readers at most, which are idle most of the
+and rests after each for several times as long as it took. A slow read continues while the task reads other topics, so
+only slow topics wait for it. With any number of viewers MongoDB has two readers at most, which are idle most of the
 time.
 
 A viewer that has the last version receives a *patch*: the parts that have changed, and where the others are in the

@@ -42,7 +42,7 @@ def access_of(
     operators: Collection[str] | None = None,
     socket_file: str | None = None,
 ) -> Access:
-    """The access of `recruiter web`. Raises SettingsError for an address that other machines can reach without users."""
+    """The access of `recruiter web`. Raises SettingsError for an address that is open to other machines."""
     if header is not None:
         access = ProxyHeader(header, proxies, operators=operators)
         if not access.has_secret and socket_file is None:
