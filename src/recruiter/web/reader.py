@@ -96,6 +96,8 @@ _ROW_FIELDS = {name: 0 for name in MINIMAL if name != "args"}
 _IDS = ("id", "key", "origin", "recovered_from", "recovered_as", "flow")
 _UNCHANGED = (*_IDS, "args")
 """Texts that leave unmasked: links need ids, and arguments are redacted already."""
+_ANSWERS_UNMASKED = ("record", "id_of", "filter_of", "frozen")
+"""Public methods whose answers go back to the reader."""
 
 
 def _masked(value: Any) -> Any:
@@ -126,7 +128,11 @@ def _masked(value: Any) -> Any:
 def _masks_texts(reader: type[R]) -> type[R]:
     """The door through which texts leave the reader: every public method returns them masked."""
     for name, method in list(vars(reader).items()):
-        if not name.startswith("_") and inspect.isfunction(method) and name not in ("record", "id_of", "filter_of", "frozen"):
+        if (
+            not name.startswith("_")
+            and inspect.isfunction(method)
+            and name not in ("record", "id_of", "filter_of", "frozen")
+        ):
             setattr(reader, name, _masking(method))
     return reader
 
