@@ -43,7 +43,10 @@ def ended(recruiter: Recruiter) -> str:
 
 
 def api(recruiter: Recruiter, place: str, **words: str) -> Any:
-    with served(dashboard(recruiter, access=lambda: "ada")) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with (
+        served(dashboard(recruiter, access=lambda: "ada")) as address,
+        httpx.Client(base_url=address, timeout=60) as client,
+    ):
         answer = client.get(f"api/{place}", params=words)
         assert answer.status_code == 200, answer.text
         return answer.json()

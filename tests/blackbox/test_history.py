@@ -125,7 +125,10 @@ def test_the_console_and_its_api_have_the_same_history(recruiter: Recruiter) -> 
     id: JobId = recruiter.job("counts", ["x"]).schedule_in("1 day").enqueue().id
     recruiter.run_now(id, by="ada", reason="now")
 
-    with served(dashboard(recruiter, access=lambda: "ada")) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with (
+        served(dashboard(recruiter, access=lambda: "ada")) as address,
+        httpx.Client(base_url=address, timeout=60) as client,
+    ):
         shown = client.get("api/job", params={"id": str(id)}).json()["history"]
         page = client.get("job", params={"id": str(id), "tab": "history"}).text
 

@@ -83,11 +83,13 @@ class _Topic:
     def show(self, html: str) -> None:
         """Times tick in the browser: that they go by is no news."""
         digest = hashlib.blake2b(_TIME.sub(r"\1", html).encode("utf-8", "replace"), digest_size=16).digest()
+        has_news = digest != self.digest or self.trouble is not None
         if digest != self.digest:
             self.patch = written("patch", json.dumps(patch_of(self.html, html)), self.version + 1)
             self.html, self.version, self.digest = html, self.version + 1, digest
         self.trouble = None
-        self._wake()
+        if has_news:  # a viewer without news waits for the next beat
+            self._wake()
 
     def fail(self, event: str, text: str) -> None:
         self.trouble = (event, text)
