@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from recruiter.app import Recruiter as Recruiter
     from recruiter.app import current_job as current_job
     from recruiter.clock import StoppedClock as StoppedClock
+    from recruiter.current import ReceivedSignal as ReceivedSignal
     from recruiter.current import track as track
     from recruiter.domain.flow import FlowState as FlowState
     from recruiter.domain.job import ArchivedJob as ArchivedJob
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from recruiter.flow import Flow as Flow
     from recruiter.flow import FlowHandle as FlowHandle
     from recruiter.flow import Step as Step
+    from recruiter.flow import SubFlow as SubFlow
     from recruiter.repeatable import RepeatableJob as RepeatableJob
     from recruiter.repeatable import SchedulerHandle as SchedulerHandle
     from recruiter.results import JobHandle as JobHandle
@@ -70,7 +72,7 @@ __version__ = "0.1.0"
 _PLACES = {
     "recruiter.app": "Recruiter current_job",
     "recruiter.clock": "StoppedClock",
-    "recruiter.current": "track",
+    "recruiter.current": "ReceivedSignal track",
     "recruiter.domain.flow": "FlowState",
     "recruiter.domain.job": "Checkpoint SignalWait ArchivedJob Cancellation Execution Job JobId JobReport",
     "recruiter.domain.progress": "LogLine StatusEntry",
@@ -83,7 +85,7 @@ _PLACES = {
     "recruiter.domain.search.filter": "Conditions JobFilter Count Page",
     "recruiter.domain.state": "State Why",
     "recruiter.events": "Event",
-    "recruiter.flow": "Flow FlowHandle Step",
+    "recruiter.flow": "Flow FlowHandle Step SubFlow",
     "recruiter.repeatable": "RepeatableJob SchedulerHandle",
     "recruiter.results": "JobHandle",
     "recruiter.store.payload": "PayloadCodec",

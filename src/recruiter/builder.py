@@ -14,7 +14,7 @@ from recruiter.domain.arguments.results import WithResults, steps_in
 from recruiter.domain.arguments.values import to_bson
 from recruiter.domain.duration import DurationLike, to_timedelta
 from recruiter.domain.job import Job, JobId, expiry
-from recruiter.domain.names import DEFAULT_METHOD, check_name, check_text
+from recruiter.domain.names import DEFAULT_METHOD, check_name, check_remark, check_text, id_told
 from recruiter.domain.options import DEFAULTS, GivenJobOptions, HasOptions, TaskOptions
 from recruiter.domain.retry.decision import after
 from recruiter.domain.schedule.scheduler import Overlap, SchedulePolicy
@@ -26,6 +26,7 @@ from recruiter.producer import Producer
 from recruiter.registry import WorkableTask
 from recruiter.repeatable import RepeatableJob
 from recruiter.results import JobHandle
+from recruiter.steps.signal import checked_signal
 from recruiter.store.codec import new_id
 from recruiter.store.collections.creations import content_id
 from recruiter.store.connection import answered_within
@@ -186,6 +187,64 @@ class JobBuilder(HasOptions, Generic[R]):
             self._check_background()
             job = await in_a_thread(self.made)
             return self._handle(await aperform(self._sender.store, session, self._storing(job)))
+
+    def enqueue_with_signal(
+        self,
+        signal: str,
+        data: Any = None,
+        *,
+        by: str | None = None,
+        session: Session | None = None,
+        server_timeout: DurationLike | None = None,
+    ) -> JobHandle[R]:
+        """Sends a signal to the unique job of this key, and enqueues the job first if there is none, in one
+        transaction: `order.job(7).unique("order 7").enqueue_with_signal("paid", {"cents": 500})`. The handle's
+        `created` says whether the job is new. Raises InvalidJob for a job that is not unique, and like `enqueue` and
+        `signal`."""
+        with answered_within(server_timeout), self._producing():
+            return self._handle(self._sender.produce(self._storing_with_signal(signal, data, by), session))
+
+    async def aenqueue_with_signal(
+        self,
+        signal: str,
+        data: Any = None,
+        *,
+        by: str | None = None,
+        session: Session | None = None,
+        server_timeout: DurationLike | None = None,
+    ) -> JobHandle[R]:
+        """Like `enqueue_with_signal`, without blocking the event loop. The session may be of an AsyncMongoClient."""
+        if session is None or not is_async(session):
+            options: dict[str, Any] = {"by": by, "session": session, "server_timeout": server_timeout}
+            return await in_a_thread(self.enqueue_with_signal, signal, data, **options)
+        with answered_within(server_timeout), self._producing():
+            storing = await in_a_thread(self._storing_with_signal, signal, data, by)
+            return self._handle(await aperform(self._sender.store, session, storing))
+
+    def _storing_with_signal(
+        self, signal: str, data: Any, by: str | None
+    ) -> Callable[[InSession], Steps[list[Produced]]]:
+        """Raises InvalidJob, InvalidName, UnsupportedValue, JobTooLarge."""
+        self._check_background()
+        check_remark(by, None)
+        task, wanted = self._draft.task, self._draft.options.unique
+        if wanted is None or wanted.replaces:
+            raise InvalidJob(
+                f"{task}: a signal that may enqueue its job needs a unique job, so that the next signal finds it: "
+                f'{task}.job(…).unique("a key of yours").enqueue_with_signal({signal!r})'
+            )
+        (name, stored), unique = checked_signal(signal, data), self.unique_job(self.made())
+
+        def steps(here: InSession) -> Steps[list[Produced]]:
+            produced = yield from here.enqueue_unique([unique])
+            (answer,) = produced
+            if not isinstance(answer, RecruiterError):
+                sent = yield from self._sender.signalling(answer[0], name, stored, by)(here)
+                if not sent:
+                    raise InvalidJob(f"job {id_told(answer[0])} has too many signals, or they are too large")
+            return produced
+
+        return steps
 
     def execute(self, *, session: Session | None = None, server_timeout: DurationLike | None = None) -> JobHandle[R]:
         """The same as `enqueue`, except after `here`, and for a workable without `in_background` and without a time:

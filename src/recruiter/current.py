@@ -16,13 +16,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextvars import copy_context
 from datetime import datetime, timedelta
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from types import CoroutineType
-from typing import Any, NoReturn, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar, Unpack, overload
 
 from pymongo import AsyncMongoClient, MongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
@@ -32,18 +35,25 @@ from recruiter.async_face import in_a_thread, in_its_own_thread
 from recruiter.attempt import Attempt, running
 from recruiter.domain.arguments.check import Signature
 from recruiter.domain.arguments.values import from_bson
-from recruiter.domain.duration import DurationLike, humanize, to_timedelta
-from recruiter.domain.job import NO_SIGNAL, Execution, Job, JobId, SignalWait, check_checkpoint
+from recruiter.domain.duration import DurationLike, humanize, to_seconds, to_timedelta
+from recruiter.domain.job import NO_SIGNAL, Execution, Job, JobId, SignalWait, check_checkpoint, signals_told
 from recruiter.domain.names import id_told
-from recruiter.domain.retry.decision import Failure, after, is_last
-from recruiter.domain.text import shown
+from recruiter.domain.retry.decision import Failure, Retry, RetryPolicy, after, decide, exception_names, is_last
+from recruiter.domain.text import cut, said_by, shown
 from recruiter.errors import InvalidArguments, JobPauses, NoCurrentJob, RecruiterError, SignalTimeout
 from recruiter.programs import CommandResult, OnLine, ProcessOptions, Program
-from recruiter.store.runs import Checkpoints
+from recruiter.store.runs import Checkpoints, failure_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+
+
+class ReceivedSignal(NamedTuple):
+    """The signal that ended a wait."""
+
+    name: str
+    data: Any
 
 
 class CurrentJob:
@@ -174,7 +184,25 @@ class CurrentJob:
 
     # -- what survives -------------------------------------------------------------------------------------------
 
-    def once(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    @overload
+    def once(
+        self,
+        name: str,
+        function: Callable[..., R],
+        /,
+        *args: Any,
+        retry: RetryPolicy,
+        timeout: DurationLike | None = None,
+        **kwargs: Any,
+    ) -> R: ...
+
+    @overload
+    def once(self, name: str, function: Callable[..., R], /, *args: Any, timeout: DurationLike, **kwargs: Any) -> R: ...
+
+    @overload
+    def once(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    def once(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Calls the function once in the life of this job, and keeps what it returns: `charge_id =
         current_job.once("charge", charge_card, order)`.
 
@@ -183,27 +211,71 @@ class CurrentJob:
         kept. If the process dies inside the function, or before the result is stored, it is called again: only the
         function itself can prevent that, for example with `current_job.key` as an idempotency key.
 
+        With `retry=` the step has its own retry policy: when the function raises, the job leaves its worker, as in
+        `sleep`, and the step is tried again without using up an attempt of the job. When the policy gives up, the error
+        is raised. With `timeout=` it raises TimeoutError after that time; the function runs in a thread of its own,
+        which cannot be stopped. A function that has a parameter `retry` or `timeout` is given it instead.
+
         Names are unique in a job: in a loop, make each its own. Raises UnsupportedValue or JobTooLarge when the result
         cannot be stored, in this run and in each later one; the function is not called again. Raises Superseded when
         the job is not this worker's any more.
         """
         checkpoints = self._checkpoints(name)
+        rules = _rules(function, kwargs)
         returns, kept = _returns(function), checkpoints.find(name)
         if kept is None:
             if iscoroutinefunction(function):
                 raise _must_be_awaited(name)
             checkpoints.begin()
-            done = function(*args, **kwargs)
+            try:
+                call = partial(function, *args, **kwargs)
+                done = call() if rules.seconds is None else _within(rules.seconds, name, call)
+            except Exception as error:
+                self._again(checkpoints, name, rules, error)
+                raise
             if isinstance(done, CoroutineType):
                 done.close()
                 raise _must_be_awaited(name)
             kept = checkpoints.keep(name, done, returns)
-        value: R = checkpoints.result(kept, returns)
-        return value
+        return checkpoints.result(kept, returns)
+
+    @overload
+    async def aonce(
+        self,
+        name: str,
+        function: Callable[..., Awaitable[R]],
+        /,
+        *args: Any,
+        retry: RetryPolicy,
+        timeout: DurationLike | None = None,
+        **kwargs: Any,
+    ) -> R: ...
+
+    @overload
+    async def aonce(
+        self, name: str, function: Callable[..., Awaitable[R]], /, *args: Any, timeout: DurationLike, **kwargs: Any
+    ) -> R: ...
 
     @overload
     async def aonce(
         self, name: str, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+
+    @overload
+    async def aonce(
+        self,
+        name: str,
+        function: Callable[..., R],
+        /,
+        *args: Any,
+        retry: RetryPolicy,
+        timeout: DurationLike | None = None,
+        **kwargs: Any,
+    ) -> R: ...
+
+    @overload
+    async def aonce(
+        self, name: str, function: Callable[..., R], /, *args: Any, timeout: DurationLike, **kwargs: Any
     ) -> R: ...
 
     @overload
@@ -213,15 +285,36 @@ class CurrentJob:
         """Like `once`, in an `async def`: `await current_job.aonce("charge", charge_card, order)`. The function is an
         `async def`, which is awaited, or a plain one, which is called in a thread and does not block the event loop."""
         checkpoints = self._checkpoints(name)
+        rules = _rules(function, kwargs)
         returns, kept = _returns(function), checkpoints.find(name)
         if kept is None:
             await in_a_thread(checkpoints.begin)
             called = function if iscoroutinefunction(function) else partial(in_its_own_thread, function)
-            done = await called(*args, **kwargs)
-            if isawaitable(done):
-                done = await done
+            try:
+                async with asyncio.timeout(rules.seconds):
+                    done = await called(*args, **kwargs)
+                    if isawaitable(done):
+                        done = await done
+            except Exception as error:
+                self._again(checkpoints, name, rules, error)
+                raise
             kept = await in_a_thread(checkpoints.keep, name, done, returns)
         return checkpoints.result(kept, returns)
+
+    def _again(self, checkpoints: Checkpoints, step: str, rules: _StepRules, error: Exception) -> None:
+        """Pauses the job until the step is to be tried again; returns if it is not."""
+        if rules.retry is None:
+            return
+        attempt, now = self._attempt, self._attempt.runner.now()
+        before = checkpoints.failures(step, attempt.number)
+        first = before[0].at if before else now
+        names = exception_names(type(error))
+        failure = Failure(len(before) + 1, first, first, now, error, names)
+        decision = decide(rules.retry, failure)
+        if isinstance(decision, Retry):
+            told = f"step {step!r} failed with {names[0]}: {said_by(error)}"
+            name = failure_name(step, attempt.number, len(before) + 1)
+            attempt.pause(JobPauses(told, until=decision.at, checkpoints=checkpoints.slept(name, cut(told))))
 
     def sleep(self, duration: DurationLike) -> None:
         """Lets so much time pass without occupying a slot: the job leaves its worker, and is run again, from its
@@ -249,20 +342,7 @@ class CurrentJob:
         of this name. Raises SignalTimeout when none comes within `timeout`; such a wait takes none. See `sleep` for the
         code that runs again.
         """
-        delay = None if timeout is None else to_timedelta(timeout)
-        checkpoints = self._checkpoints(signal)
-        name = checkpoints.next_name(f"wait_for {signal}")
-        kept = checkpoints.find(name)
-        if kept is None:
-            number = checkpoints.signal_number(name)
-            came = checkpoints.signal(signal, number)
-            if came is None:
-                self._wait(checkpoints, name, signal, number, delay)
-            checkpoints.begin()
-            kept = checkpoints.keep(name, None if came is None else from_bson(came.data))
-        if kept.problem == NO_SIGNAL:
-            raise SignalTimeout(f"job {id_told(self.id)} waited for the signal {signal!r}, and none came in time")
-        return checkpoints.result(kept)
+        return self._first_of((signal,), timeout).data
 
     async def await_for(self, signal: str, timeout: DurationLike | None = None) -> Any:
         """Like `wait_for`, without blocking the event loop."""
@@ -270,18 +350,55 @@ class CurrentJob:
 
     await_signal = await_for
 
-    def _wait(self, checkpoints: Checkpoints, name: str, signal: str, number: int, delay: timedelta | None) -> NoReturn:
-        attempt = self._attempt
+    def wait_for_any(self, *signals: str, timeout: DurationLike | None = None) -> ReceivedSignal:
+        """Waits for the first of several signals, and returns its `name` and its `data`:
+        `answer = current_job.wait_for_any("approved", "rejected", timeout="7 days")`. Each wait takes one signal; the
+        others stay for later waits. Otherwise it is like `wait_for`."""
+        if len(set(signals)) < 2:
+            raise InvalidArguments("wait_for_any() takes two or more different names; for one signal use wait_for()")
+        return self._first_of(signals, timeout)
+
+    async def await_for_any(self, *signals: str, timeout: DurationLike | None = None) -> ReceivedSignal:
+        """Like `wait_for_any`, without blocking the event loop."""
+        return await in_a_thread(partial(self.wait_for_any, *signals, timeout=timeout))
+
+    def _first_of(self, signals: tuple[str, ...], timeout: DurationLike | None) -> ReceivedSignal:
+        delay = None if timeout is None else to_timedelta(timeout)
+        for signal in signals:
+            check_checkpoint("the name of a signal", signal)
+        checkpoints = self._checkpoints()
+        wait = checkpoints.wait_name(signals)
+        kept = checkpoints.find(wait)
+        if kept is None:
+            numbers = checkpoints.signal_numbers(wait, signals)
+            came = checkpoints.first_signal(numbers)
+            if came is None:
+                self._wait(checkpoints, wait, numbers, delay)
+            checkpoints.begin()
+            data = from_bson(came.data)
+            kept = checkpoints.keep(wait, data if len(signals) == 1 else {"name": came.name, "data": data})
+        if kept.problem == NO_SIGNAL:
+            raise self._no_signal(signals)
+        result = checkpoints.result(kept)
+        return ReceivedSignal(signals[0], result) if len(signals) == 1 else ReceivedSignal(**result)
+
+    def _wait(
+        self, checkpoints: Checkpoints, name: str, numbers: Sequence[tuple[str, int]], delay: timedelta | None
+    ) -> NoReturn:
+        attempt, signals = self._attempt, tuple(signal for signal, _ in numbers)
         now = attempt.runner.now()
         wait = checkpoints.waiting(name)
         if wait is None:
-            wait = SignalWait(signal, now, None if delay is None else after(now, delay), name)
+            until = None if delay is None else after(now, delay)
+            wait = SignalWait(signals[0], now, until, name, signals if len(signals) > 1 else ())
         if wait.until is not None and wait.until <= now:
             checkpoints.begin()
             checkpoints.timed_out(name)
-            raise SignalTimeout(f"job {id_told(self.id)} waited for the signal {signal!r}, and none came in time")
-        told = f"it waits for the signal {signal!r}"
-        attempt.pause(JobPauses(told, until=wait.until, waits_for=wait, signal=(signal, number)))
+            raise self._no_signal(signals)
+        attempt.pause(JobPauses(f"it waits for {wait.told}", until=wait.until, waits_for=wait, signals=numbers))
+
+    def _no_signal(self, signals: Sequence[str]) -> SignalTimeout:
+        return SignalTimeout(f"job {id_told(self.id)} waited for {signals_told(signals)}, and none came in time")
 
     def _checkpoints(self, name: str | None = None) -> Checkpoints:
         if name is not None:
@@ -400,6 +517,48 @@ def _returns(function: Callable[..., Any]) -> Any:
         return Signature.of(function).returns
     except (InvalidArguments, TypeError, ValueError):  # some that are written in C say nothing
         return Any
+
+
+class _StepRules(NamedTuple):
+    """The options of one durable step."""
+
+    retry: RetryPolicy | None
+    seconds: float | None
+
+
+def _rules(function: Callable[..., Any], kwargs: dict[str, Any]) -> _StepRules:
+    """Takes the options out of the arguments; a parameter of the function comes first. Raises InvalidArguments."""
+    if not kwargs.keys() & {"retry", "timeout"}:
+        return _StepRules(None, None)
+    try:
+        own = Signature.of(function).names
+    except (InvalidArguments, TypeError, ValueError):  # some that are written in C say nothing
+        own = ()
+    retry = None if "retry" in own else kwargs.pop("retry", None)
+    timeout = None if "timeout" in own else kwargs.pop("timeout", None)
+    if retry is not None and not isinstance(retry, RetryPolicy):
+        raise InvalidArguments(f"retry= takes a retry policy such as RetryManyTimes(3, '10s'), not {shown(retry)}")
+    return _StepRules(retry, None if timeout is None else to_seconds(timeout))
+
+
+def _within(seconds: float, step: str, call: Callable[[], T]) -> T:
+    """The result of the call, which runs in a thread of its own. Raises TimeoutError; the thread goes on then."""
+    answer: Future[T] = Future()
+    context = copy_context()
+
+    def run() -> None:
+        try:
+            answer.set_result(context.run(call))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name=f"step {step}", daemon=True).start()
+    try:
+        return answer.result(seconds)
+    except TimeoutError:
+        if answer.done():  # the function itself raised it
+            raise
+        raise TimeoutError(f"step {step!r} has not ended within {humanize(timedelta(seconds=seconds))}") from None
 
 
 def _must_be_awaited(name: str) -> InvalidArguments:

@@ -230,14 +230,14 @@ class JobPauses(BaseException):
         until: datetime | None = None,
         checkpoints: list[dict[str, Any]] | None = None,
         waits_for: Any = None,
-        signal: tuple[str, int] | None = None,
+        signals: Sequence[tuple[str, int]] = (),
     ) -> None:
         super().__init__(message)
         self.delay = delay
         self.until = until
         self.checkpoints = checkpoints
         self.waits_for = waits_for
-        self.signal = signal
+        self.signals = signals
 
 
 class CommandFailed(RecruiterError):

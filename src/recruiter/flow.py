@@ -15,7 +15,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypeVar, overload
+from itertools import combinations
+from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from bson import ObjectId
 
@@ -24,10 +25,10 @@ from recruiter.builder import JobBuilder, job_by_name, job_of_workable
 from recruiter.domain.arguments.results import HasResult, StepResult
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.flow import FlowStep, On, in_order
-from recruiter.domain.job import Job, JobId
+from recruiter.domain.job import Job, JobId, check_checkpoint
 from recruiter.domain.names import check_remark, check_text, id_told
 from recruiter.domain.text import shown
-from recruiter.errors import InvalidArguments, InvalidFilter, InvalidFlow, ResultTimeout
+from recruiter.errors import InvalidArguments, InvalidFilter, InvalidFlow, JobExists, ResultTimeout
 from recruiter.instruments import SendStart
 from recruiter.many import Call
 from recruiter.producer import Producer
@@ -49,17 +50,21 @@ TaskOrJob: TypeAlias = "Task[..., Any, R] | JobBuilder[R] | Workable | str"
 
 
 _FIRST_LOOK, _LONGEST_BETWEEN_LOOKS = 0.02, 0.5
+_TRIES_FOR_A_NAME = 3
+_MAX_NAMES_TOLD = 10
 
 
 class Step(HasResult, Generic[R]):
     """A step of a flow. Others wait for it (`after=step`), or take its result as an argument (`step.result`)."""
 
-    def __init__(self, flow: ObjectId, id: JobId, task: str, returns: Any = Any) -> None:
+    def __init__(self, flow: ObjectId, id: JobId, task: str, returns: Any = Any, name: str | None = None) -> None:
         self.flow = flow
         self.id = id
         """The id of its job; if the step is recovered, of its first job."""
         self.task = task
         """The name of its task."""
+        self.name = name
+        """Its own name in the flow, if it was given one."""
         self._returns = returns
 
     @property
@@ -70,10 +75,66 @@ class Step(HasResult, Generic[R]):
         return result  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
-        return f"Step({self.task!r}, {id_told(self.id)})"
+        return f"Step({self.name or self.task!r}, {id_told(self.id)})"
 
 
-Steps: TypeAlias = "Step[Any] | Iterable[Step[Any]] | None"
+class SubFlow(HasResult):
+    """A flow that was added to another flow. Other steps wait for it, or take its result, as if it were one step."""
+
+    def __init__(
+        self, name: str, steps: Sequence[Step[Any]], last: Sequence[Step[Any]], conditional: Sequence[Step[Any]]
+    ) -> None:
+        self.name = name
+        """Its name in the flow."""
+        self.steps = tuple(steps)
+        """Its steps, in the order in which they were added."""
+        self.conditional = tuple(conditional)
+        """Those of them that run only after a failure. It succeeds without them."""
+        self._last = last
+
+    @property
+    def result(self) -> Any:
+        """The result of its last step; the list of their results if several steps are the last ones."""
+        results = [step.result for step in self._last]
+        return results[0] if len(results) == 1 else results
+
+    def __repr__(self) -> str:
+        return f"SubFlow({self.name!r}, {len(self.steps)} steps)"
+
+
+Steps: TypeAlias = "Step[Any] | SubFlow | Iterable[Step[Any] | SubFlow] | None"
+
+
+@dataclass(frozen=True)
+class _Options:
+    """How a step stands in its flow."""
+
+    after: tuple[JobId, ...] = ()
+    any: frozenset[JobId] = frozenset()
+    failed: frozenset[JobId] = frozenset()
+    name: str | None = None
+    before_dependents: bool = False
+
+    @property
+    def waits(self) -> tuple[JobId, ...]:
+        return (*self.after, *self.any, *self.failed)
+
+    def check(self, task: str) -> None:
+        """Raises InvalidFlow when the step is to wait for another one in two ways."""
+        named = {"after": set(self.after), "after_any": self.any, "after_failure": self.failed}
+        for (one, first), (other, second) in combinations(named.items(), 2):
+            for id in first & second:
+                raise InvalidFlow(
+                    f"{task} waits for step {id_told(id)} in `{one}`, {_MEANS[one]}, and in `{other}`, "
+                    f"{_MEANS[other]}; use one of them"
+                )
+
+
+_MEANS = {
+    "after": "which must succeed",
+    "after_any": "where any end will do",
+    "after_failure": "which must fail",
+}
 
 
 @dataclass(frozen=True)
@@ -81,25 +142,22 @@ class _Draft:
     """A step that has not been stored."""
 
     job: Job
-    delay: float | None
-    after: tuple[JobId, ...]
-    any: frozenset[JobId]
-    takes: tuple[JobId, ...]
-    added: ObjectId | None
-    """The order in which a step with an id of the user was added."""
+    place: FlowStep
+    step: Step[Any]
+    """The object that the user holds. It has the name and the flow of the step."""
 
-    def placed(self, flow: ObjectId, now: datetime, owner: str | None, *, blocked: bool, on: On | None = None) -> Job:
-        """The job to store. The expiry of a blocked job counts from its release."""
-        job, delay = self.job, self.delay if blocked else None
+    def placed(self, age: datetime, now: datetime, owner: str | None, *, blocked: bool, on: On | None = None) -> Job:
+        """The job to store. A step that may start as soon as nothing holds it back is as old as its flow (`age`). The
+        expiry of a blocked job counts from its release."""
+        job, delay = self.job, self.place.delay if blocked else None
         at_once = job.scheduled_at <= job.created_at or delay is not None
-        place = FlowStep(flow, job.id, self.after, self.any, self.takes, on, self.added, delay)
         return replace(
             job,
-            flow=place,
+            flow=replace(self.place, flow=self.step.flow, name=self.step.name, on=on, delay=delay),
             blocked=blocked,
             owner=job.owner or owner,
             created_at=now,
-            scheduled_at=now if at_once else job.scheduled_at,
+            scheduled_at=age if at_once else job.scheduled_at,
             expires_at=None if blocked and job.expires_in is not None else job.expires_at,
         )
 
@@ -110,59 +168,152 @@ class _Adding:
     id: ObjectId
     _recruiter: Producer
 
-    # Types cannot say "the task's own arguments, and `after`": with `after`, only `task.job(…)` is checked by editors.
+    # Types cannot say "the task's own arguments, and `after`": with options, only `task.job(…)` is checked by editors.
     @overload
     def add(self, task: Task[P, Any, R], /, *args: P.args, **kwargs: P.kwargs) -> Step[R]: ...
     @overload
+    def add(self, task: JobBuilder[R], /, **options: Unpack[StepOptions]) -> Step[R]: ...
+    @overload
+    def add(self, task: Workable, /, **options: Unpack[StepOptions]) -> Step[Any]: ...
+    @overload
+    def add(self, task: Flow, /, **options: Unpack[StepOptions]) -> SubFlow: ...
+    @overload
     def add(
-        self, task: Task[..., Any, R], /, *args: Any, after: Steps, after_any: Steps = None, **kwargs: Any
+        self,
+        task: Task[..., Any, R],
+        /,
+        *args: Any,
+        after: Steps,
+        after_any: Steps = None,
+        after_failure: Steps = None,
+        name: str | None = None,
+        before_dependents: bool = False,
+        **kwargs: Any,
     ) -> Step[R]: ...
     @overload
-    def add(self, task: Task[..., Any, R], /, *args: Any, after_any: Steps, **kwargs: Any) -> Step[R]: ...
-    @overload
-    def add(self, task: JobBuilder[R], /, *, after: Steps = None, after_any: Steps = None) -> Step[R]: ...
-    @overload
-    def add(self, task: Workable, /, *, after: Steps = None, after_any: Steps = None) -> Step[Any]: ...
+    def add(
+        self,
+        task: Task[..., Any, R],
+        /,
+        *args: Any,
+        after_any: Steps,
+        after_failure: Steps = None,
+        name: str | None = None,
+        before_dependents: bool = False,
+        **kwargs: Any,
+    ) -> Step[R]: ...
     @overload
     def add(
-        self, task: str, /, *args: Any, after: Steps = None, after_any: Steps = None, **kwargs: Any
+        self,
+        task: Task[..., Any, R],
+        /,
+        *args: Any,
+        after_failure: Steps,
+        name: str | None = None,
+        before_dependents: bool = False,
+        **kwargs: Any,
+    ) -> Step[R]: ...
+    @overload
+    def add(
+        self, task: Task[..., Any, R], /, *args: Any, name: str, before_dependents: bool = False, **kwargs: Any
+    ) -> Step[R]: ...
+    @overload
+    def add(self, task: Task[..., Any, R], /, *args: Any, before_dependents: bool, **kwargs: Any) -> Step[R]: ...
+    @overload
+    def add(
+        self,
+        task: str,
+        /,
+        *args: Any,
+        after: Steps = None,
+        after_any: Steps = None,
+        after_failure: Steps = None,
+        name: str | None = None,
+        before_dependents: bool = False,
+        **kwargs: Any,
     ) -> Step[Any]: ...
-    def add(self, task: Any, /, *args: Any, **kwargs: Any) -> Step[Any]:
+    def add(self, task: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Adds a step: a task with its arguments, checked like in `enqueue`, or a job with options
-        (`task.job(…).with_priority(5)`), or a workable.
+        (`task.job(…).with_priority(5)`), or a workable, or another flow that has not been started.
 
         It starts when all steps in `after`, and all whose `.result` is an argument, have succeeded; if one of them
         fails for good, it is archived as `dependency-failed`. For the steps in `after_any` an end of any kind will do,
-        and the result of one that did not succeed is None. A task with a parameter `after` is added as
-        `task.job(…)`. Raises InvalidFlow, InvalidArguments, UnsupportedValue; nothing is stored then.
+        and the result of one that did not succeed is None. With `after_failure` it starts only if one of these steps
+        has failed, when all of them have ended; otherwise it is archived as `not-needed`.
+
+        The `name` is unique in the flow: `handle["small"].result()`. In a started flow, a step of this name that
+        exists is left unchanged. With `before_dependents`, in a running step, the steps that wait for the running step
+        wait for the new one too.
+
+        A task with a parameter `after` is added as `task.job(…)`; so is one with a parameter `name`, to name its step.
+        Raises InvalidFlow, InvalidArguments, UnsupportedValue; nothing is stored then.
         """
-        after, after_any = kwargs.pop("after", None), kwargs.pop("after_any", None)
-        (step,) = self._add([self._builder(task, args, kwargs)], after, after_any)
+        options = self._options(kwargs, self._parameters(task))
+        if isinstance(task, Flow):
+            if args or kwargs:
+                raise InvalidArguments(f"{task!r} has its steps already and takes no arguments")
+            return self._add_flow(task, options)
+        (step,) = self._add([self._draft(self._builder(task, args, kwargs), options)], options)
         return step
 
     @overload
     def add_many(
-        self, task: Task[..., Any, R], calls: Iterable[Call], /, *, after: Steps = None, after_any: Steps = None
+        self, task: Task[..., Any, R], calls: Iterable[Call], /, **options: Unpack[StepOptions]
     ) -> list[Step[R]]: ...
     @overload
-    def add_many(
-        self, task: str, calls: Iterable[Call], /, *, after: Steps = None, after_any: Steps = None
-    ) -> list[Step[Any]]: ...
-    def add_many(
-        self, task: Any, calls: Iterable[Call], /, *, after: Steps = None, after_any: Steps = None
-    ) -> list[Step[Any]]:
-        """Adds a step for each call, a tuple of arguments or a mapping of named ones."""
-        builders = []
-        for call in calls:
+    def add_many(self, task: str, calls: Iterable[Call], /, **options: Unpack[StepOptions]) -> list[Step[Any]]: ...
+    def add_many(self, task: Any, calls: Iterable[Call], /, **options: Unpack[StepOptions]) -> list[Step[Any]]:
+        """Adds a step for each call, a tuple of arguments or a mapping of named ones. With a `name`, the steps are
+        named "page 1", "page 2" and so on."""
+        given = self._options(dict(options), ())
+        drafts = []
+        for number, call in enumerate(calls, 1):
             if not isinstance(call, tuple | Mapping):
                 raise InvalidArguments(
                     f"each call is a tuple of arguments or a mapping of named ones, not {shown(call)}"
                 )
-            builders.append(self._builder(task, *(((), call) if isinstance(call, Mapping) else (call, {}))))
-        return self._add(builders, after, after_any)
+            builder = self._builder(task, *(((), call) if isinstance(call, Mapping) else (call, {})))
+            name = None if given.name is None else f"{given.name} {number}"
+            drafts.append(self._draft(builder, replace(given, name=name)))
+        return self._add(drafts, given)
 
-    def _add(self, builders: Sequence[JobBuilder[R]], after: Steps, after_any: Steps) -> list[Step[R]]:
+    def _add(self, drafts: Sequence[_Draft], options: _Options) -> list[Step[Any]]:
         raise NotImplementedError
+
+    def _add_flow(self, other: Flow, options: _Options) -> SubFlow:
+        """Adds all steps of another flow. Its first steps wait as the options say. Every step has a name, so that a
+        running step that is tried again does not add them twice."""
+        name, steps, drafts = options.name or other.name, tuple(other.steps), other._taken_over()
+        for number, draft in enumerate(drafts, 1):
+            draft.step.flow, draft.step.name = self.id, f"{name}/{draft.step.name or number}"
+        places = {draft.job.id: draft.place for draft in drafts}
+        conditional = _conditional(places)
+        waited_for = {id for step in steps for id in places[step.id].after if step.id not in conditional}
+        last = [step for step in steps if step.id not in waited_for | conditional]
+        sometimes = [step for step in steps if step.id in conditional]
+        self._add([draft if draft.place.after else _waiting(draft, options) for draft in drafts], options)
+        return SubFlow(name, steps, last, sometimes)
+
+    def _parameters(self, task: Any) -> Collection[str]:
+        """The names of the parameters of a task, as far as they are known."""
+        name = task.name if isinstance(task, Task) else task
+        definition = self._recruiter.registry.find(name) if isinstance(name, str) else None
+        signature = getattr(definition, "signature", None)
+        return () if signature is None else signature.names
+
+    def _options(self, kwargs: dict[str, Any], parameters: Collection[str]) -> _Options:
+        """Takes the options of a step out of the arguments. A parameter `name` of the task comes first."""
+        name = None if "name" in parameters else kwargs.pop("name", None)
+        given = kwargs.pop("after", None)
+        several = given if isinstance(given, list | tuple) else (given,)
+        optional = {step.id for sub in several if isinstance(sub, SubFlow) for step in sub.conditional}
+        return _Options(
+            tuple(id for id in self._ids(given) if id not in optional),
+            frozenset(self._ids(kwargs.pop("after_any", None))) | optional,
+            frozenset(self._ids(kwargs.pop("after_failure", None))),
+            None if name is None else check_checkpoint("the name of a step", name),
+            bool(kwargs.pop("before_dependents", False)),
+        )
 
     def _builder(self, task: TaskOrJob[R], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> JobBuilder[R]:
         if isinstance(task, Task):
@@ -177,17 +328,25 @@ class _Adding:
             raise InvalidArguments(f"{shown(task)} has its arguments already")
         return task if isinstance(task, JobBuilder) else job_of_workable(self._recruiter, task)
 
-    def _draft(self, builder: JobBuilder[R], after: Steps, after_any: Steps) -> tuple[_Draft, Step[R]]:
+    def _draft(self, builder: JobBuilder[Any], options: _Options) -> _Draft:
         (job, takes), delay = builder.as_step(), builder.delay
-        before, ended = tuple(self._ids(after)), frozenset(self._ids(after_any))
-        _check_apart(job.task, before, ended)
-        waits = tuple(dict.fromkeys((*takes, *before, *ended)))
-        seconds = None if delay is None else delay.total_seconds()
-        definition = self._recruiter.registry.find(job.task)
-        signature = getattr(definition, "signature", None)
-        step: Step[R] = Step(self.id, job.id, job.task, Any if signature is None else signature.returns)
-        added = None if isinstance(job.id, ObjectId) else new_id()
-        return _Draft(job, seconds, waits, ended, takes, added), step
+        options.check(job.task)
+        place = FlowStep(
+            self.id,
+            job.id,
+            tuple(dict.fromkeys((*takes, *options.waits))),
+            options.any,
+            takes,
+            added=None if isinstance(job.id, ObjectId) else new_id(),
+            delay=None if delay is None else delay.total_seconds(),
+            failed=options.failed,
+        )
+        return _Draft(job, place, Step(self.id, job.id, job.task, self._returns(job.task), options.name))
+
+    def _returns(self, task: str) -> Any:
+        """The annotation of the task's result; Any if it is unknown."""
+        signature = getattr(self._recruiter.registry.find(task), "signature", None)
+        return Any if signature is None else signature.returns
 
     def _ids(self, steps: Steps) -> Iterator[JobId]:
         if steps is None:
@@ -195,6 +354,9 @@ class _Adding:
         given: Any = steps
         several = isinstance(given, Iterable) and not isinstance(given, str | bytes)
         for step in given if several else (given,):
+            if isinstance(step, SubFlow):
+                yield from self._ids(step.steps)
+                continue
             if not isinstance(step, Step):
                 raise InvalidFlow(f"a step waits for steps that `add` returned, not for {shown(step)}")
             if step.flow != self.id:
@@ -202,14 +364,31 @@ class _Adding:
             yield step.id
 
 
-def _check_apart(task: str, after: Iterable[JobId], after_any: Collection[JobId]) -> None:
-    """Raises InvalidFlow when a step must succeed and need not."""
-    for id in after:
-        if id in after_any:
-            raise InvalidFlow(
-                f"{task} waits for step {id_told(id)} in `after`, which must succeed, and in `after_any`, where any "
-                "end will do; use one of them"
-            )
+class StepOptions(TypedDict, total=False):
+    """How a step stands in its flow: see `add`."""
+
+    after: Steps
+    after_any: Steps
+    after_failure: Steps
+    name: str | None
+    before_dependents: bool
+
+
+def _conditional(places: Mapping[JobId, FlowStep]) -> frozenset[JobId]:
+    """The steps that run only after a failure, and the steps that need one of them."""
+    found: set[JobId] = set()
+    for id in in_order({id: place.after for id, place in places.items()}):
+        place = places[id]
+        if place.failed or not found.isdisjoint(set(place.after) - place.any):
+            found.add(id)
+    return frozenset(found)
+
+
+def _waiting(draft: _Draft, options: _Options) -> _Draft:
+    """The first step of a flow that is added to another flow."""
+    options.check(draft.job.task)
+    after = tuple(dict.fromkeys(options.waits))
+    return replace(draft, place=replace(draft.place, after=after, any=options.any, failed=options.failed))
 
 
 class Flow(_Adding):
@@ -221,29 +400,58 @@ class Flow(_Adding):
         """The id of the flow."""
         self.name = check_text("the name of a flow", name)
         self.owner = None if owner is None else check_text("an owner", owner)
+        self.steps: list[Step[Any]] = []
+        """Its steps, in the order in which they were added."""
         self._drafts: dict[JobId, _Draft] = {}
         self._ends: list[tuple[On, _Draft]] = []
         self._started = False
 
-    def _add(self, builders: Sequence[JobBuilder[R]], after: Steps, after_any: Steps) -> list[Step[R]]:
+    def _add(self, drafts: Sequence[_Draft], options: _Options) -> list[Step[Any]]:
         self._check_not_started()
-        steps = []
-        for builder in builders:
-            draft, step = self._draft(builder, after, after_any)
-            self._check_new(step.id)
-            self._drafts[step.id] = draft
-            steps.append(step)
-        return steps
+        if options.before_dependents:
+            raise InvalidFlow("before_dependents is for a running step, which adds steps with current_job.flow.add(…)")
+        for draft in drafts:
+            self._check_new(draft)
+            self._drafts[draft.job.id] = draft
+            self.steps.append(draft.step)
+        return [draft.step for draft in drafts]
 
-    def let_wait(self, step: Step[Any], *, after: Steps = None, after_any: Steps = None) -> None:
+    def let_wait(
+        self, step: Step[Any], *, after: Steps = None, after_any: Steps = None, after_failure: Steps = None
+    ) -> None:
         """Lets a step that was added wait for others too. Raises InvalidFlow."""
         self._check_not_started()
-        (id,) = self._ids(step)
-        draft, before, ended = self._drafts[id], tuple(self._ids(after)), frozenset(self._ids(after_any))
-        _check_apart(draft.job.task, before, ended | draft.any)
-        _check_apart(draft.job.task, set(draft.after).difference(draft.any, draft.takes), ended)
-        waits = tuple(dict.fromkeys((*draft.after, *before, *ended)))
-        self._drafts[id] = replace(draft, after=waits, any=draft.any | ended)
+        more = self._options({"after": after, "after_any": after_any, "after_failure": after_failure}, ())
+        for id in self._ids(step):
+            draft = self._drafts[id]
+            place = draft.place
+            required = set(place.after).difference(place.any, place.failed, place.takes)
+            any, failed = place.any | more.any, place.failed | more.failed
+            _Options((*required, *more.after), any, failed).check(draft.job.task)
+            after_all = tuple(dict.fromkeys((*place.after, *more.waits)))
+            self._drafts[id] = replace(draft, place=replace(place, after=after_all, any=any, failed=failed))
+
+    def _taken_over(self) -> list[_Draft]:
+        """Its steps, for another flow. The jobs for its end become steps that wait for all others."""
+        self._check_not_started()
+        if not self._drafts:
+            raise InvalidFlow(f"flow {self.name!r} has no steps; add() them before you add the flow to another one")
+        self._started = True
+        drafts, all = [*self._drafts.values()], frozenset(self._drafts)
+        conditional = _conditional({id: draft.place for id, draft in self._drafts.items()})
+        any = {On.SUCCESS: conditional, On.FAILURE: frozenset[JobId](), On.END: all}
+        for on, draft in self._ends:
+            failed = all if on is On.FAILURE else frozenset[JobId]()
+            place = replace(draft.place, after=tuple(self._drafts), any=any[on], failed=failed)
+            drafts.append(replace(draft, place=place))
+        return [
+            replace(
+                draft,
+                job=replace(draft.job, owner=draft.job.owner or self.owner),
+                place=replace(draft.place, added=new_id()),
+            )
+            for draft in drafts
+        ]
 
     @overload
     def on_success(self, task: Task[P, Any, Any], /, *args: P.args, **kwargs: P.kwargs) -> Self: ...
@@ -277,16 +485,19 @@ class Flow(_Adding):
 
     def _at_the_end(self, on: On, task: TaskOrJob[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Self:
         self._check_not_started()
-        draft, _ = self._draft(self._builder(task, args, kwargs), None, None)
-        if draft.takes:
+        draft = self._draft(self._builder(task, args, kwargs), _Options())
+        if draft.place.takes:
             raise InvalidFlow(f"{draft.job.task}: a step that waits for the end of the flow cannot take results")
-        self._check_new(draft.job.id)
+        self._check_new(draft)
         self._ends.append((on, draft))
         return self
 
-    def _check_new(self, id: JobId) -> None:
-        if id in self._drafts or any(draft.job.id == id for _, draft in self._ends):
+    def _check_new(self, draft: _Draft) -> None:
+        id, name = draft.job.id, draft.step.name
+        if id in self._drafts or any(end.job.id == id for _, end in self._ends):
             raise InvalidFlow(f"two steps of flow {self.name!r} have the id {id_told(id)}")
+        if name is not None and any(step.name == name for step in self.steps):
+            raise InvalidFlow(f"two steps of flow {self.name!r} have the name {name!r}")
 
     def start(self, *, session: Session | None = None, server_timeout: DurationLike | None = None) -> FlowHandle:
         """Stores the flow and all its steps, or nothing. Returns when they are durable.
@@ -322,17 +533,12 @@ class Flow(_Adding):
         self._check_not_started()
         if not self._drafts:
             raise InvalidFlow(f"flow {self.name!r} has no steps; add() them before start()")
-        in_order({id: draft.after for id, draft in self._drafts.items()}, self._told)
+        in_order({id: draft.place.after for id, draft in self._drafts.items()}, self._told)
         now = self._recruiter.clock.now()
         stamped = self._recruiter.instruments.stamped
-        jobs = [
-            stamped(draft.placed(self.id, now, self.owner, blocked=bool(draft.after)))
-            for draft in self._drafts.values()
-        ]
-        ends = tuple(
-            (on, job_document(stamped(draft.placed(self.id, now, self.owner, blocked=False, on=on))))
-            for on, draft in self._ends
-        )
+        place = partial(_Draft.placed, age=now, now=now, owner=self.owner)
+        jobs = [stamped(place(draft, blocked=bool(draft.place.after))) for draft in self._drafts.values()]
+        ends = tuple((on, job_document(stamped(place(draft, blocked=False, on=on)))) for on, draft in self._ends)
         return flows.StoredFlow(self.id, self.name, now, self.owner, ends), jobs
 
     def _producing(self) -> AbstractContextManager[Any]:
@@ -345,7 +551,8 @@ class Flow(_Adding):
         return self._recruiter.instruments.producing(start)
 
     def _told(self, id: JobId) -> str:
-        return f"{self._drafts[id].job.task} ({id})"
+        draft = self._drafts[id]
+        return f"{draft.step.name or draft.job.task} ({id})"
 
     def _check_not_started(self) -> None:
         if self._started:
@@ -398,11 +605,35 @@ class FlowHandle(_Adding):
 
     await_ = async_face(wait, runs_user_code=True)
 
+    def __getitem__(self, name: str) -> JobHandle[Any]:
+        """The last job of the step with this name: `handle["small"].result()`. Raises InvalidFlow."""
+        named = self._recruiter.store.flow_steps.named(self.id)
+        if name not in named:
+            known = (
+                f"its named steps are {', '.join(map(repr, list(named)[:_MAX_NAMES_TOLD]))}"
+                if named
+                else "none of its steps has a name"
+            )
+            raise InvalidFlow(f"flow {self.id} has no step named {shown(name)}; {known}")
+        job = named[name]
+        return self._recruiter.handle(job["_id"], self._returns(job["task"]))
+
+    def results(self, steps: SubFlow | Iterable[Step[R] | SubFlow], timeout: DurationLike | None = None) -> list[R]:
+        """The results of these steps, in the same order, as soon as all have ended. Raises JobFailed when one has not
+        succeeded, and ResultTimeout."""
+        until = None if timeout is None else time.monotonic() + to_seconds(timeout)
+        ids = list(self._ids(steps))
+        last = self._recruiter.store.flow_steps.last_jobs(self.id, ids)
+        handles = [self._recruiter.handle(job["_id"], self._returns(job["task"])) for job in map(last.__getitem__, ids)]
+        return [handle.result(None if until is None else max(0.0, until - time.monotonic())) for handle in handles]
+
+    aresults = async_face(results, runs_user_code=True)
+
     def job(self, step: Step[R]) -> JobHandle[R]:
         """The handle of the step's last job, to wait for its result: another one than the first if it was recovered."""
         (id,) = self._ids(step)
-        last = next((report.job for report in step_reports(self._recruiter.store, self.id) if report.step == id), id)
-        return self._recruiter.handle(last, step._returns)
+        last = self._recruiter.store.flow_steps.last_jobs(self.id, [id]).get(id)
+        return self._recruiter.handle(id if last is None else last["_id"], step._returns)
 
     # -- control ---------------------------------------------------------------------------------------------------
 
@@ -444,27 +675,63 @@ class FlowHandle(_Adding):
     aadd = async_face(_Adding.add)
     aadd_many = async_face(_Adding.add_many)
 
-    def _add(self, builders: Sequence[JobBuilder[R]], after: Steps, after_any: Steps) -> list[Step[R]]:
-        """Stores them immediately. Their dependencies may have ended: the leader decides when they start. A step with
-        an id of the user that the flow already has is left unchanged: an earlier attempt may have added it."""
-        store = self._recruiter.store
-        flow = found(store, self.id)
-        start = partial(SendStart, flow.name, len(builders), self._recruiter, None, is_flow=True)
+    def _add(self, drafts: Sequence[_Draft], options: _Options) -> list[Step[Any]]:
+        """Stores them immediately. Their dependencies may have ended: the leader decides when they start. A step that
+        the flow has already, by its name or by an id of the user, is left unchanged: an earlier attempt may have added
+        it."""
+        if options.before_dependents and self.current is None:
+            raise InvalidFlow("before_dependents is for a running step, which adds steps with current_job.flow.add(…)")
+        before = self.current.id if options.before_dependents and self.current is not None else None
+        for tries in range(_TRIES_FOR_A_NAME, 0, -1):
+            known = self._known(drafts)
+            new = [draft for draft in drafts if draft.job.id not in known]
+            try:
+                self._store(new, before)
+            except JobExists:
+                if tries == 1 or not any(draft.step.name for draft in new):
+                    raise
+                continue  # another process has added a step of the same name since
+            for draft in drafts:
+                draft.step.id = known.get(draft.job.id, draft.job.id)
+            return [draft.step for draft in drafts]
+        raise AssertionError("unreachable")
+
+    def _known(self, drafts: Sequence[_Draft]) -> dict[JobId, JobId]:
+        """The drafts, by id, that are steps of the flow already, and the ids of these steps. Raises InvalidFlow."""
+        names = {draft.step.name: draft for draft in drafts if draft.step.name is not None}
+        own = [draft.job.id for draft in drafts if not isinstance(draft.job.id, ObjectId)]
+        steps = self._recruiter.store.flow_steps
+        known = {id: id for id in steps.known(self.id, own)} if own else {}
+        named = steps.named(self.id, list(names)) if names else {}
+        for name, job in named.items():
+            draft = names[name]
+            if job["task"] != draft.job.task:
+                raise InvalidFlow(f"step {name!r} of flow {self.id} is of task {job['task']}, not {draft.job.task}")
+            known[draft.job.id] = job["flow"]["step"]
+        left_out = {id for id in known if known[id] != id}
+        for draft in drafts:
+            if draft.job.id not in known and not left_out.isdisjoint(draft.place.after):
+                raise InvalidFlow(
+                    f"flow {self.id} has some steps of these names already, and {draft.step.name!r} is new and waits "
+                    "for one of them. Give the flow that you add another name"
+                )
+        return known
+
+    def _store(self, drafts: Sequence[_Draft], before: JobId | None) -> None:
+        if not drafts:
+            return
+        flow = found(self._recruiter.store, self.id)
+        start = partial(SendStart, flow.name, len(drafts), self._recruiter, None, is_flow=True)
         with self._recruiter.instruments.producing(start):
-            drafts = [self._draft(builder, after, after_any) for builder in builders]
-            self._check_known([draft for draft, _ in drafts])
-            now = self._recruiter.clock.now()
-            own = [step.id for _, step in drafts if not isinstance(step.id, ObjectId)]
-            there = store.flow_steps.known(self.id, own) if own else set()
-            jobs = [
-                draft.placed(self.id, now, flow.owner, blocked=True) for draft, step in drafts if step.id not in there
-            ]
-            if jobs:
-                self._recruiter.produce(lambda here: here.add_steps(self.id, jobs, own_ids=bool(own)))
-        return [step for _, step in drafts]
+            self._check_known(drafts)
+            now, stamped = self._recruiter.clock.now(), self._recruiter.instruments.stamped
+            jobs = [stamped(draft.placed(flow.created_at, now, flow.owner, blocked=True)) for draft in drafts]
+            own = any(not isinstance(draft.job.id, ObjectId) for draft in drafts)
+            self._recruiter.produce(lambda here: here.add_steps(self.id, jobs, own_ids=own, before=before))
 
     def _check_known(self, drafts: Sequence[_Draft]) -> None:
-        wanted = list(dict.fromkeys(id for draft in drafts for id in draft.after))
+        ids = {draft.job.id for draft in drafts}
+        wanted = list(dict.fromkeys(id for draft in drafts for id in draft.place.after if id not in ids))
         known = self._recruiter.store.flow_steps.known(self.id, wanted) if wanted else set()
         for id in wanted:
             if id not in known:
@@ -518,7 +785,7 @@ class Flows:
 
     def of_step(self, place: FlowStep, task: str) -> FlowHandle:
         """The flow of a step that runs here; what `current_job.flow` calls."""
-        return FlowHandle(self._recruiter, place.flow, Step(place.flow, place.step, task))
+        return FlowHandle(self._recruiter, place.flow, Step(place.flow, place.step, task, name=place.name))
 
     def latest(self, *, limit: int = 50, owner: str | None = None, running: bool | None = None) -> list[FlowReport]:
         """The newest flows, up to `limit`, or all with 0; only the flows of an `owner`, or with `running` only flows

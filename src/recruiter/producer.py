@@ -157,7 +157,7 @@ class Producer(RegistryOwner):
         check_remark(by, None)
         name, stored = signal.checked_signal(name, data)
         job = find.meant(self.store, id)
-        if not self.produce(self._signalling(job, name, stored, by), session):
+        if not self.produce(self.signalling(job, name, stored, by), session):
             raise signal.not_signalled(self.store, job, name)
 
     async def asignal(
@@ -170,10 +170,12 @@ class Producer(RegistryOwner):
         check_remark(by, None)
         name, stored = signal.checked_signal(name, data)
         job = await in_a_thread(find.meant, self.store, id)
-        if not await aperform(self.store, session, self._signalling(job, name, stored, by)):
+        if not await aperform(self.store, session, self.signalling(job, name, stored, by)):
             raise await in_a_thread(signal.not_signalled, self.store, job, name)
 
-    def _signalling(self, job: JobId, name: str, stored: Any, by: str | None) -> Callable[[InSession], Steps[bool]]:
+    def signalling(self, job: JobId, name: str, stored: Any, by: str | None) -> Callable[[InSession], Steps[bool]]:
+        """Sends a checked signal; false when the job cannot take it."""
+
         def steps(here: InSession) -> Steps[bool]:
             owner = (yield from here.owner(job)) if self.payload.has_codec else Owner(job)
             sealed = self.payload.seal(Sealed.SIGNAL, owner, stored, name)

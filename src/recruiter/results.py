@@ -10,6 +10,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from recruiter.domain.arguments.results import delegated
 from recruiter.domain.arguments.typed import decode_result
 from recruiter.domain.duration import DurationLike, brief, to_seconds
 from recruiter.domain.job import ArchivedJob, JobId
@@ -171,6 +172,12 @@ def _tell(future: Future[ArchivedJob], answer: ArchivedJob | Exception) -> None:
             future.set_result(answer)
 
 
+def _continued_by(ended: ArchivedJob) -> JobId | None:
+    """The job to wait for instead: a step may return the result of another step, and that one may be recovered."""
+    other = delegated(ended.result)
+    return other if ended.done and other is not None else None
+
+
 class JobHandle(Generic[R]):
     """A job that has been made: its id, and its result when there is one."""
 
@@ -217,11 +224,21 @@ class JobHandle(Generic[R]):
     def result(self, timeout: DurationLike | None = None) -> R:
         """The return value of the job; None if it was too large to be stored. Raises JobFailed when it ended without a
         result, ResultTimeout when it has not ended within this time, and JobNotFound when there is no such job."""
-        return self._result_of(self.wait(timeout))
+        until = None if timeout is None else time.monotonic() + to_seconds(timeout)
+        ended = self.wait(timeout)
+        while (other := _continued_by(ended)) is not None:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            ended = JobHandle[Any](other, self._results).wait(left)
+        return self._result_of(ended)
 
     async def aresult(self, timeout: DurationLike | None = None) -> R:
         """Like `result`, without blocking the event loop."""
-        return self._result_of(await self.await_(timeout))
+        until = None if timeout is None else time.monotonic() + to_seconds(timeout)
+        ended = await self.await_(timeout)
+        while (other := _continued_by(ended)) is not None:
+            left = None if until is None else max(0.0, until - time.monotonic())
+            ended = await JobHandle[Any](other, self._results).await_(left)
+        return self._result_of(ended)
 
     def _result_of(self, ended: ArchivedJob) -> R:
         if not ended.done:

@@ -6,7 +6,15 @@ follows in one transaction fenced by the lease, which removes the markers that i
 what was true after the marker was left, and whatever changes after that leaves another.
 
 A step that is recovered is a new job, (step, new number); `after` names steps. A step is pending while one of its
-jobs waits or runs, else it succeeded if one of them did, else it failed.
+jobs waits or runs, else it succeeded if one of them did, else it failed, or it was skipped.
+
+`rescue` is the part of `after` of which at least one must have failed (`after_failure`). When all of them have ended
+and none has failed, the step is *skipped*: archived, and no failure. A step that waits for a skipped step is skipped
+too.
+
+A running step may add a step *before its dependents*: they wait for the added step too. Whoever adds it writes it into
+`after` of every dependent, waiting or given up, in the transaction that stores it. That transaction conflicts with
+others that store a step of the flow, so no dependent is missed.
 
 A *countdown* was tried in a copy of this model: the leader writes on each blocked step how many steps it still waits
 for, and decrements it in the transaction that deletes the markers it counted. It holds over 2,000 seeds only if a
@@ -30,6 +38,12 @@ RULES = {
     "release_unguarded": "a release matches only what is still blocked: not what was cancelled meanwhile",
     "unfenced": "decisions are written only by whoever still leads: another leader's may have come in between",
     "unknown_keeps_term": "after a decision of unknown outcome, a new term: it may still come",
+    "skipped_is_failed": "a skipped step is no failure: what waits for it is skipped, not given up",
+    "skipped_without_marker": "a step that is skipped leaves a marker: others depend on it",
+    "rescue_decided_early": "after_failure is decided when all of its steps have ended",
+    "changes_unseen": "a decision conflicts with whoever recovers or adds a step: a failure may be over",
+    "joined_later": "a step before the dependents and their `after` are one transaction",
+    "given_up_not_joined": "… dependents that were given up get it, too: they may come back",
     "ended_forgotten": "the archive forgets a flow as a whole, when none of its steps waits",
 }
 
@@ -38,6 +52,10 @@ class Flow(World):
     def __init__(self, seed, mutant):
         super().__init__(seed, mutant)
         self.markers, self.busy, self.calm, self.ever = {}, set(), False, set()
+        self.changes = 0
+        """On the flow's document: how often a step was recovered or added."""
+        self.joined = {}
+        """The steps that were added before the dependents of another, by dependent."""
         self.narrow = self.chance(0.5)  # one flow of two steps after the other, nothing added or cancelled
         self.begin(2 if self.narrow else 3)
 
@@ -45,7 +63,8 @@ class Flow(World):
         first = len(self.ever)
         for step in range(first, first + count):
             after = frozenset(other for other in range(first, step) if self.narrow or self.chance(0.6))
-            self.scheduled[step, 0] = {"after": after, "lane": "blocked" if after else "free"}
+            rescue = after if not self.narrow and self.chance(0.3) else frozenset()
+            self.scheduled[step, 0] = {"after": after, "rescue": rescue, "lane": "blocked" if after else "free"}
             self.ever.add(step)
 
     def mark(self, kind, step):
@@ -58,7 +77,9 @@ class Flow(World):
         if any(job[0] == step for job in self.scheduled):
             return "pending"
         ends = {doc["why"] for job, doc in self.archived.items() if job[0] == step}
-        return "unknown" if not ends else "done" if "done" in ends else "failed"
+        if not ends:
+            return "unknown"
+        return "done" if "done" in ends else "skipped" if "skipped" in ends else "failed"
 
     def check(self):
         super().check()
@@ -68,9 +89,11 @@ class Flow(World):
             raise Violation("a step waits or runs twice")
         if not done.isdisjoint(steps):
             raise Violation("a step that succeeded waits again")
-        for doc in self.scheduled.values():
-            if doc["lane"] == "free" and not doc["after"] <= done and self.mutant != "ended_forgotten":
+        for job, doc in self.scheduled.items():
+            if doc["lane"] == "free" and not doc["after"] - doc["rescue"] <= done and self.mutant != "ended_forgotten":
                 raise Violation("released too early")
+            if doc["lane"] == "blocked" and not doc["after"] >= self.joined.get(job[0], frozenset()):
+                raise Violation("a dependent does not wait for an added step")
             if doc["lane"] == "free" and doc.get("cancelled"):
                 raise Violation("a cancelled step was released")
 
@@ -84,14 +107,15 @@ def leader(world, name):
             yield
             dependents = find(world, taken)
             yield
-            verdicts = {job: (doc, verdict(world, doc)) for job, doc in dependents.items()}
+            changes = world.changes
+            verdicts = {job: (doc, verdict(world, doc, world.mutant)) for job, doc in dependents.items()}
             yield
             if world.late and world.chance(0.3):
                 world.late.pop(0)()  # the worst moment for a late write: between reading and writing
             if world.mutant == "markers_read_last":
                 taken = dict(world.markers)
             if taken:
-                answer = world.unreliable(conclusion(world, attempt, taken, verdicts), (50, 5, 40, 5))
+                answer = world.unreliable(conclusion(world, attempt, taken, verdicts, changes), (50, 5, 40, 5))
                 if answer is None and world.mutant != "unknown_keeps_term":
                     break
 
@@ -113,18 +137,37 @@ def find(world, markers):
     return {job: doc for job, doc in found.items() if doc["after"] & steps or job[0] in added}
 
 
-def verdict(world, doc):
-    states = {world.state(step) for step in doc["after"]}
-    return "failed" if "failed" in states else "release" if states <= {"done"} else "wait"
+def verdict(world, doc, mutant=None):
+    states = {step: world.state(step) for step in doc["after"]}
+    if mutant == "skipped_is_failed":
+        states = {step: "failed" if state == "skipped" else state for step, state in states.items()}
+    needed = {state for step, state in states.items() if step not in doc["rescue"]}
+    tried = {states[step] for step in doc["rescue"]}
+    if "failed" in needed:
+        return "failed"
+    if "skipped" in needed:
+        return "skipped"
+    if mutant == "rescue_decided_early" and "failed" in tried and needed <= {"done"}:
+        return "release"
+    if "pending" in needed | tried or "unknown" in needed | tried:
+        return "wait"
+    return "skipped" if tried and "failed" not in tried else "release"
 
 
-def conclusion(world, attempt, taken, verdicts):
-    """The transaction. Fenced: it writes the lease, and so conflicts with a takeover. What is no longer as it was read
-    is left alone: whoever changed it has left a marker."""
+def conclusion(world, attempt, taken, verdicts, changes):
+    """The transaction. Fenced: it writes the lease, and so conflicts with a takeover; and the flow, and so conflicts
+    with whoever recovers a step or adds one. What is no longer as it was read is left alone: whoever changed it has
+    left a marker."""
 
     def write():
         if world.lease["holder"] != attempt and world.mutant != "unfenced":
             return False
+        if world.changes != changes and world.mutant != "changes_unseen":
+            return False
+        for job, (_, what) in verdicts.items():
+            waiting = world.scheduled.get(job)
+            if what == "release" and waiting and waiting["rescue"] and verdict(world, waiting) != "release":
+                raise Violation("a step was released that only a failure starts")
         for job, (seen, what) in verdicts.items():
             waiting, ended = world.scheduled.get(job), world.archived.get(job)
             if "why" in seen:
@@ -138,6 +181,11 @@ def conclusion(world, attempt, taken, verdicts):
                     world.end(job, "dependency-failed")
                     if world.mutant != "failed_without_marker":
                         world.mark("ended", job[0])
+                elif what == "skipped":
+                    world.end(job, "skipped")
+                    world.score["steps skipped"] += 1
+                    if world.mutant != "skipped_without_marker":
+                        world.mark("ended", job[0])
         for id in list(world.markers) if world.mutant == "all_markers_removed" else taken:
             world.markers.pop(id, None)
         return True
@@ -146,10 +194,12 @@ def conclusion(world, attempt, taken, verdicts):
 
 
 def again(world, job):
-    after = world.archived[job]["after"]
+    after, rescue = world.archived[job]["after"], world.archived[job]["rescue"]
     world.archived[job] = {**world.archived[job], "again": True}
-    world.scheduled[job[0], next(world.ids)] = {"after": after, "lane": "blocked" if after else "free"}
+    lane = "blocked" if after else "free"
+    world.scheduled[job[0], next(world.ids)] = {"after": after, "rescue": rescue, "lane": lane}
     world.score["steps recovered"] += 1
+    world.changes += 1
     if world.mutant != "recovered_without_marker":
         world.mark("ended", job[0])  # those that depend on it are to wait for it again
         world.mark("added", job[0])
@@ -167,6 +217,8 @@ def worker(world):
         yield
         if not world.calm and world.chance(0.2):
             add(world)
+        if not world.calm and world.chance(0.2) and job in world.scheduled:
+            yield from add_before_dependents(world, job[0])
         yield
         world.busy.discard(job)
         if job in world.scheduled:
@@ -184,9 +236,42 @@ def add(world):
     if step < 7 and not world.narrow:
         after = frozenset(world.rng.sample(sorted(world.ever), world.rng.randint(1, 2)))
         world.ever.add(step)
-        world.scheduled[step, 0] = {"after": after, "lane": "blocked"}
+        world.changes += 1
+        world.scheduled[step, 0] = {"after": after, "rescue": frozenset(), "lane": "blocked"}
         if world.mutant != "added_without_marker":
             world.mark("added", step)
+
+
+def add_before_dependents(world, running):
+    """A running step adds one that its dependents wait for, too."""
+    step = len(world.ever)
+    if step >= 7 or world.narrow:
+        return
+    world.ever.add(step)
+    world.changes += 1
+    world.scheduled[step, 0] = {"after": frozenset(), "rescue": frozenset(), "lane": "blocked"}
+    world.mark("added", step)
+    dependents = {
+        job: place
+        for place in (world.scheduled, world.archived)
+        for job, doc in place.items()
+        if running in doc["after"] and doc["lane"] == "blocked" and is_undecided(doc)
+    }
+    for job in dependents:
+        world.joined[job[0]] = world.joined.get(job[0], frozenset()) | {step}
+    if world.mutant == "joined_later":
+        yield
+    for job, place in dependents.items():
+        if "why" not in place[job] or world.mutant != "given_up_not_joined":
+            doc = place[job]
+            rescue = doc["rescue"] | ({step} if running in doc["rescue"] else set())
+            place[job] = {**doc, "after": doc["after"] | {step}, "rescue": rescue}
+            world.score["dependents joined"] += 1
+
+
+def is_undecided(doc):
+    """It waits; or it was given up, and comes back if a step before it is recovered."""
+    return "why" not in doc or (doc["why"] == "dependency-failed" and not doc["again"])
 
 
 def operator(world):

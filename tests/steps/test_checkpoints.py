@@ -270,14 +270,14 @@ class TestWaitFor:
                 recruiter.signal(current_job.id, "approved", "in time")
             elif current_job.job.snoozes == 0:
                 checkpoints = current_job._checkpoints()
-                looked = checkpoints.signal
+                looked = checkpoints.first_signal
 
-                def too_late(name: str, number: int) -> Any:
-                    found = looked(name, number)
+                def too_late(numbers: Any) -> Any:
+                    found = looked(numbers)
                     recruiter.signal(current_job.id, "approved", "in time")
                     return found
 
-                checkpoints.signal = too_late  # type: ignore[method-assign]
+                checkpoints.first_signal = too_late  # type: ignore[method-assign]
             return current_job.wait_for("approved")
 
         for when in ("before the look", "after the look"):

@@ -155,3 +155,55 @@ async def mourn(error: BaseException) -> None: ...
 
 attempt: int = current_job.attempt
 wrong_attempt: str = current_job.attempt  # E: assignment
+
+# named steps, conditions, flows in flows, and results
+named = flow.add(add, 1, name="sum")
+flow.add(add.job("1"), name="sum")  # E: arg-type
+flow.add(add.job(1), name=5)  # E: call-overload
+flow.add(price.job(first.result), after_failure=named)  # E: arg-type
+flow.add(add.job(named.result), after_failure=[named, first])
+flow.add(add.job(1), after_failure="sum")  # E: arg-type
+flow.add(add.job(1), before_dependents=True)
+flow.add(add.job(1), afterwards=named)  # E: call-overload
+part = flow.add(recruiter.flow("other"), after=named)
+flow.add(recruiter.flow("other"), 1)  # E: call-overload
+flow.add(add, part.result)
+flow.let_wait(named, after_failure=part)
+handle = flow.start()
+sums: list[int] = handle.results([named, first])
+wrong_sums: list[str] = handle.results([named, first])  # E: list-item
+handle["sum"].result()
+handle[5]  # E: index
+
+
+# durable steps
+def charge(order: int, cents: int = 0) -> str:
+    return f"{order} {cents}"
+
+
+async def acharge(order: int) -> str:
+    return str(order)
+
+
+receipt: str = current_job.once("charge", charge, 7, cents=5)
+wrong_receipt: int = current_job.once("charge", charge, 7)  # E: assignment
+current_job.once("charge", charge, "7")  # E: call-overload
+current_job.once("charge", charge)  # E: call-overload
+current_job.once("charge", charge, 7, retry=RetryManyTimes(3, "10s"), timeout="30s")
+current_job.once("charge", charge, 7, timeout=5)
+current_job.once("charge", charge, 7, retry=3)  # E: call-arg
+wrong_retried: int = current_job.once("charge", charge, 7, timeout=5)  # E: assignment
+current_job.wait_for_any("approved", "rejected", timeout="7 days").name.upper()
+current_job.wait_for_any("approved", 5)  # E: arg-type
+created: bool = add.job(1).unique("a").enqueue_with_signal("go", {"by": "ada"}).created
+add.job(1).unique("a").enqueue_with_signal(5)  # E: arg-type
+
+
+async def in_steps() -> None:
+    receipt: str = await current_job.aonce("charge", acharge, 7)
+    retried: str = await current_job.aonce("charge", acharge, 7, retry=RetryManyTimes(3, "10s"))
+    wrong: int = await current_job.aonce("charge", acharge, 7)  # E: call-overload
+    await current_job.aonce("charge", acharge, "7")  # E: call-overload
+    name, _data = await current_job.await_for_any("approved", "rejected")
+    name.upper()
+    del receipt, retried, wrong

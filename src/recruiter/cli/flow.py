@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
-from cyclopts import App
+from cyclopts import App, Parameter
 from rich.text import Text
 
-from recruiter.cli.options import ChangeOptions, Count, Flag, ReportOptions, Yes, recruiter_on
+from recruiter.cli.options import ChangeOptions, Count, Flag, ReportOptions, TargetOptions, Yes, recruiter_on
 from recruiter.cli.output import Column, as_text, ask, console, say, say_json, show, write
 from recruiter.domain.duration import brief
 from recruiter.domain.flow import branches
 from recruiter.domain.job import JobId
-from recruiter.views.flows import FlowReport, StepReport
+from recruiter.views.flows import FlowReport, StepReport, mermaid
 
 app = App(name="flow", help="List and control flows: jobs that wait for others.")
 
@@ -54,15 +54,24 @@ def list_(
         show(rows, _COLUMNS, common.output, empty="There are no flows.")
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ShowFlowOptions(TargetOptions):
+    output: Literal["table", "json", "jsonl", "mermaid"] = "table"
+    "The form of the output: a tree for people, JSON, or the text of a Mermaid diagram."
+
+
 @app.command(name="show")
-def show_(id: str, /, *, common: ReportOptions = ReportOptions()) -> None:
+def show_(id: str, /, *, common: ShowFlowOptions = ShowFlowOptions()) -> None:
     """Shows a flow as a tree of its steps, each with its state."""
     with recruiter_on(common) as recruiter:
         flow = recruiter.flows.find(id)
         report, steps = flow.report(), flow.steps()
+        if common.output == "mermaid":
+            write(console(), Text(mermaid(steps)), soft_wrap=True)
+            return
         if common.output != "table":
-            rows = [{**asdict(step), "any": [id for id in step.after if id in step.any]} for step in steps]
-            say_json({**_row(report), "flow": rows}, common.output)
+            say_json({**_row(report), "flow": [_step_row(step) for step in steps]}, common.output)
             return
         say(_described(report))
         write(console(), *_tree(steps), soft_wrap=True)
@@ -119,6 +128,11 @@ def recover(id: str, /, *, lost: Flag = False, common: ReportOptions = ReportOpt
             say(f"Lost steps may have done their work and stay unchanged: {left}. Recover them with --lost")
 
 
+def _step_row(step: StepReport) -> dict[str, Any]:
+    parts = {name: [id for id in step.after if id in getattr(step, name)] for name in ("any", "failed")}
+    return {**asdict(step), **parts}
+
+
 def _steps(count: int) -> str:
     return f"{count} step is" if count == 1 else f"{count} steps are"
 
@@ -132,6 +146,7 @@ def _row(flow: FlowReport) -> dict[str, Any]:
         "ended": f"{flow.progress:.0%}",
         "progress": flow.progress,
         "counts": dict(flow.counts),
+        "ends": dict(flow.ends),
         "what": flow.note or _counted(flow),
         "created_at": flow.created_at,
         "ended_at": flow.ended_at,
@@ -143,7 +158,8 @@ def _described(flow: FlowReport) -> str:
     owner = f", of {flow.owner}" if flow.owner else ""
     steps = "1 step" if flow.total == 1 else f"{flow.total} steps"
     note = f"; {flow.note}" if flow.note else ""
-    return f"flow {flow.name} ({flow.id}{owner}): {flow.state.value}, {steps}: {_counted(flow)}{note}."
+    ends = "".join(f"; on {on}: {state}" for on, state in flow.ends.items())
+    return f"flow {flow.name} ({flow.id}{owner}): {flow.state.value}, {steps}: {_counted(flow)}{note}{ends}."
 
 
 def _counted(flow: FlowReport) -> str:
@@ -154,7 +170,7 @@ def _tree(steps: list[StepReport]) -> list[Text]:
     by_id = {step.step: step for step in steps}
     ordinary = {step.step: step.after for step in steps if step.on is None}
     lines = []
-    for branch in branches(ordinary, lambda id: (by_id[id].task, by_id[id].state)):
+    for branch in branches(ordinary, lambda id: (by_id[id].title, by_id[id].state)):
         shown = _shown(by_id[branch.steps[0]], branch.steps, branch.parent)
         lines.append(Text(branch.prefix).append_text(shown))
     for step in steps:
@@ -166,7 +182,7 @@ def _tree(steps: list[StepReport]) -> list[Text]:
 
 def _shown(step: StepReport, steps: tuple[JobId, ...], parent: JobId | None) -> Text:
     many = f" × {len(steps)}" if len(steps) > 1 else ""
-    text = Text(f"{step.task}{many}  ").append(step.state, _COLOURS.get(step.state))
+    text = Text(f"{as_text(step.title)}{many}  ").append(step.state, _COLOURS.get(step.state))
     if len(steps) == 1:
         text.append(f"  {as_text(step.job)}")
         if step.started_at and step.ended_at:
@@ -177,4 +193,6 @@ def _shown(step: StepReport, steps: tuple[JobId, ...], parent: JobId | None) -> 
         text.append(
             f"  (after {len(step.after)} steps)" if len(step.after) > 1 else f"  (after {as_text(step.after[0])})"
         )
+    if step.failed:
+        text.append("  (only after a failure)")
     return text

@@ -4,9 +4,13 @@ A step is named by the id of its first job. If it is recovered, a new job is the
 
     blocked ──every step in `after` has succeeded──▶ released: an ordinary job in its lane
        │
-       └────one of them has failed for good────────▶ archived as `dependency-failed`
+       ├────one of them has failed for good────────▶ archived as `dependency-failed`
+       │
+       └────it is not needed───────────────────────▶ archived as `not-needed`
 
-For the steps in `any`, a part of `after`, an end of any kind will do.
+For the steps in `any`, a part of `after`, an end of any kind will do. Of the steps in `failed`, another part, at least
+one must have failed: a step that compensates is not needed if all of them have succeeded. A step that waits for a
+skipped step is skipped too.
 
 The graph says which step waits for which. It is checked before anything is stored. For people it is drawn as a tree,
 each step once: one that waits for another stands under it; one that waits for several stands beside them.
@@ -15,7 +19,8 @@ each step once: one that waits for another stands under it; one that waits for s
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import Enum, StrEnum, auto
 from itertools import groupby
 from typing import TypeVar
@@ -53,6 +58,12 @@ class FlowStep:
     """What it is ordered by among steps that were added at the same moment, if its own id does not say it."""
     delay: float | None = None
     """Seconds between the moment when nothing holds it back any more and its time."""
+    name: str | None = None
+    """Unique in its flow; None for most steps."""
+    failed: frozenset[JobId] = frozenset()
+    """Those in `after` of which at least one must have failed."""
+    due: datetime | None = None
+    """When the leader released it. Its place in the queue is as old as the flow: see `scheduled_at` of its job."""
 
 
 class StepState(Enum):
@@ -62,6 +73,8 @@ class StepState(Enum):
     """One of its jobs waits or runs."""
     SUCCEEDED = auto()
     FAILED = auto()
+    SKIPPED = auto()
+    """It was not needed."""
     GONE = auto()
     """There is no job of it: somebody removed them."""
 
@@ -72,6 +85,7 @@ class Verdict(Enum):
     WAIT = auto()
     RELEASE = auto()
     FAIL = auto()
+    SKIP = auto()
 
 
 _BAD = (StepState.FAILED, StepState.GONE)
@@ -80,16 +94,31 @@ _BAD = (StepState.FAILED, StepState.GONE)
 def verdict(step: FlowStep, states: Mapping[JobId, StepState]) -> Verdict:
     """Whether it may start, by the states of the steps it waits for. One failure decides, whatever the others do."""
     found = {each: states.get(each, StepState.GONE) for each in step.after}
-    if any(state in _BAD for each, state in found.items() if each not in step.any):
+    required = {state for each, state in found.items() if each not in step.any and each not in step.failed}
+    if not required.isdisjoint(_BAD):
         return Verdict.FAIL
-    if any(state is StepState.PENDING for state in found.values()):
+    if StepState.SKIPPED in required:
+        return Verdict.SKIP
+    if StepState.PENDING in found.values():
         return Verdict.WAIT
+    if step.failed and not any(found[each] in _BAD for each in step.failed):
+        return Verdict.SKIP
     return Verdict.RELEASE
 
 
 def culprits(step: FlowStep, states: Mapping[JobId, StepState]) -> list[JobId]:
     """The steps that it may not start for."""
-    return [each for each in step.after if each not in step.any and states.get(each, StepState.GONE) in _BAD]
+    optional = step.any | step.failed
+    return [each for each in step.after if each not in optional and states.get(each, StepState.GONE) in _BAD]
+
+
+def joined(step: FlowStep, running: JobId, added: Sequence[JobId]) -> FlowStep:
+    """The place of a step that waits for a running step, when that one has added steps before its dependents: it waits
+    for them in the same way."""
+    after = tuple(dict.fromkeys((*step.after, *added)))
+    any = step.any.union(added) if running in step.any else step.any
+    failed = step.failed.union(added) if running in step.failed else step.failed
+    return replace(step, after=after, any=any, failed=failed)
 
 
 class FlowState(StrEnum):

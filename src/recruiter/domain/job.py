@@ -58,6 +58,22 @@ class SignalWait(NamedTuple):
     until: datetime | None = None
     checkpoint: str = ""
     """The name of the checkpoint that the wait ends with."""
+    any: tuple[str, ...] = ()
+    """All the signals of which it waits for the first one, if there are several."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The signals that end the wait."""
+        return self.any or (self.signal,)
+
+    @property
+    def told(self) -> str:
+        """The signals in words."""
+        return signals_told(self.names)
+
+
+def signals_told(names: Sequence[str]) -> str:
+    return f"the signal {' or '.join(map(repr, names))}"
 
 
 def check_checkpoint(kind: str, name: object) -> str:
@@ -358,7 +374,7 @@ def _history(job: Job) -> tuple[HistoryEntry, ...]:
     slept = (done for done in job.checkpoints if done.name.startswith("sleep "))
     entries += (HistoryEntry(done.at, Happened.SLEPT) for done in slept)
     if job.waits_for is not None:
-        entries.append(HistoryEntry(job.waits_for.since, Happened.WAITED, new=job.waits_for.signal))
+        entries.append(HistoryEntry(job.waits_for.since, Happened.WAITED, new=" or ".join(job.waits_for.names)))
     if job.cancel is not None and job.cancel.at is not None:
         entries.append(HistoryEntry(job.cancel.at, Happened.CANCELLED, job.cancel.by, job.cancel.reason))
     if job.recovered_from is not None:

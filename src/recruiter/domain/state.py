@@ -17,7 +17,7 @@ class State(StrEnum):
     FAILED = "failed"
     """It has ended, and will not be tried again."""
     CANCELLED = "cancelled"
-    """It was cancelled, or it expired before it started."""
+    """It was cancelled, or it expired before it started, or its flow did not need it."""
     LOST = "lost"
     """It must not run twice, it was started, and its outcome is unknown."""
 
@@ -26,7 +26,7 @@ class State(StrEnum):
         """The state of a job that ended for this reason."""
         if done:
             return cls.SUCCEEDED
-        return {"cancelled": cls.CANCELLED, "expired": cls.CANCELLED, "lost": cls.LOST}.get(why, cls.FAILED)
+        return _AT_THE_END.get(why, cls.FAILED)
 
 
 class Why(StrEnum):
@@ -44,3 +44,13 @@ class Why(StrEnum):
     MALFORMED = "malformed"
     POLICY_FAILED = "policy-failed"
     DEPENDENCY_FAILED = "dependency-failed"
+    NOT_NEEDED = "not-needed"
+
+
+_AT_THE_END = {
+    "cancelled": State.CANCELLED,
+    "expired": State.CANCELLED,
+    "not-needed": State.CANCELLED,
+    "lost": State.LOST,
+}
+"""The states of jobs that ended without success, by reason; FAILED for all other reasons."""

@@ -8,6 +8,7 @@ them in their own way: `run` with its own loop, `run_async` in the running loop.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import sys
@@ -27,7 +28,7 @@ from recruiter import interruption
 from recruiter.attempt import Attempt, AttemptProgress, OnProgress, ignore_progress, running
 from recruiter.clock import Clock
 from recruiter.coroutines import Loops, adrive, drive
-from recruiter.domain.arguments.results import filled
+from recruiter.domain.arguments.results import StepResult, filled
 from recruiter.domain.duration import UNTIL_SIGNAL, to_timedelta
 from recruiter.domain.job import Execution, Job
 from recruiter.domain.names import DEFAULT_METHOD, id_told
@@ -52,6 +53,7 @@ from recruiter.errors import (
     RecruiterError,
     RetryLater,
     TransactionRepeats,
+    UnsupportedValue,
 )
 from recruiter.events import Event
 from recruiter.instruments import AttemptEnd, AttemptStart, ProcessDeath
@@ -65,6 +67,7 @@ from recruiter.store.outcomes import Outcome, Rescheduled, Settled, ToArchive
 from recruiter.store.payload import PLAIN, Owner, Payload, Sealed, is_sealed, owner_of
 from recruiter.store.runs import Checkpoints, Run
 
+_log = logging.getLogger(__name__)
 LONGEST_TRACE = 8_000
 HERE = "here"
 """The worker of a job that runs in the process that makes it, and was never stored."""
@@ -228,7 +231,10 @@ class Executor:
             return (yield from self._settled(attempt, calls[-1], None, result))
         ended_at = self._clock.now()
         notes = yield from self._succeeded(attempt, calls[-1], result, ended_at)
-        execution = Execution(attempt.started_at, ended_at, self.worker, notes=notes, span=attempt.span)
+        changed = _changed_code(attempt)
+        execution = Execution(
+            attempt.started_at, ended_at, self.worker, notes=(*notes, *filter(None, [changed])), span=attempt.span
+        )
         return outcomes.succeeded(_with_progress(attempt), execution, ended_at, stored)
 
     def _called(
@@ -411,9 +417,11 @@ class Executor:
             yield from _all(("finalize", call.finalizers.finalize, None))
         _follow_end(attempt, AttemptEnd("snoozed", next_at=until))
         self._tell(attempt, call, "job.snoozed", next=until, reason=said_by(later))
+        changed = _changed_code(attempt) if isinstance(later, JobPauses) else None
         document, started_at = _with_progress(attempt), attempt.started_at
         if isinstance(later, JobPauses):
-            return outcomes.paused(document, now, until, later, started_at)
+            told = str(later) if changed is None else f"{later}; {changed}"
+            return outcomes.paused(document, now, until, later, told, started_at)
         also = {"conflicts": (document.get("conflicts") or 0) + 1} if isinstance(later, _Conflict) else {}
         return outcomes.snoozed(document, now, until, said_by(later), started_at, also=also)
 
@@ -467,7 +475,11 @@ class Executor:
 
 
 def _stored(task: TaskDefinition, document: Mapping[str, Any], payload: Payload, result: Any) -> Any:
-    """The result in its stored form."""
+    """The result in its stored form. Raises UnsupportedValue."""
+    if isinstance(result, StepResult):
+        if document.get("flow") is None:
+            raise UnsupportedValue(f"result: {result!r} can only be returned by a step of the same flow")
+        return result.stored()  # not sealed: the leader copies the other result
     return payload.seal(Sealed.RESULT, owner_of(document), task.encode_result(result))
 
 
@@ -477,7 +489,10 @@ def _arguments(document: Document, payload: Payload = PLAIN) -> Any:
     results = _results(document)
     if results is None:
         return args
-    opened = [payload.open(Sealed.RESULT, Owner(each["step"]), each.get("value")) for each in results]
+    opened = [
+        payload.open(Sealed.RESULT, Owner(each["of"] if "of" in each else each["step"]), each.get("value"))
+        for each in results
+    ]
     return filled(args, [{**each, "value": value} for each, value in zip(results, opened, strict=True)])
 
 
@@ -519,6 +534,14 @@ def _with_progress(attempt: Attempt) -> Document:
 def _new_checkpoints(attempt: Attempt) -> Document:
     fields: Document = {} if attempt.checkpoints is None else attempt.checkpoints.fields()
     return fields
+
+
+def _changed_code(attempt: Attempt) -> str | None:
+    """What the code of the job does differently than in an earlier run, as far as its checkpoints show; logged."""
+    changed: str | None = None if attempt.checkpoints is None else attempt.checkpoints.changes()
+    if changed is not None:
+        _log.warning("job %s of task %s: %s", id_told(attempt.id), attempt.document["task"], changed)
+    return changed
 
 
 class _Timed:

@@ -1,4 +1,5 @@
-"""Release: a step of a flow that waits for other steps starts when they have succeeded, and is archived when one fails.
+"""Release: a step of a flow that waits for other steps starts when they have succeeded, and is archived when one fails
+or when the step is not needed.
 
 Workers that settle the last of ten thousand steps at the same time must not wait for each other, so they count nothing.
 Every transaction that ends, adds or recovers a step leaves a *marker*. A marker only means "check the dependents of
@@ -13,13 +14,16 @@ this step". The leader
 Most steps are released right after the transaction that decides it: MongoDB 6 takes four times as long to change an
 indexed field inside a transaction. The steps before them have succeeded, which stays true whatever happens. Only a
 pause can come in between, and it marks every step as held: the release matches none that is. A decision that could
-change is written in the transaction: of a step for which any end will do (`after_any`), because the step before it can
-be recovered; and of a step that was held, because a worker may still run and reschedule it.
+change is written in the transaction: of a step that does not need a success (`after_any`, `after_failure`), because
+the step before it can be recovered; and of a step that was held, because a worker may still run and reschedule it.
 
 Each decision is made from facts that were true after the marker was left, and every later change leaves another
 marker. So a pass may be repeated, done by two leaders, or cut off in the middle: nothing is missed and nothing happens
 twice. A decision matches only a step that is still blocked. Every decision writes the document of the flow, and so does
 a process that pauses, cancels or recovers: the later of the two sees the write of the other.
+
+A released step keeps its time, which is the start of its flow: its place in the queue is as old as the flow. Otherwise
+every step of a chain would wait for all jobs that were enqueued before its release.
 
 Each flow is processed by itself. If MongoDB refuses a transaction, its steps are decided one by one. A flow that cannot
 be processed keeps its markers and is reported; the other flows are processed.
@@ -62,6 +66,8 @@ from recruiter.store.transactions import InTransaction
 T = TypeVar("T")
 
 MAX_MARKERS_PER_PASS = 500
+_NOT_NEEDED = "no step has failed that it is to run after"
+_NEITHER_NEEDED = "a step that it waited for was not needed"
 _MAX_RESULT_BYTES_PER_TRANSACTION = 2 * LARGEST_JOB
 
 
@@ -242,6 +248,10 @@ class _FlowPass:
                         writes.bring_back[dependent.id] = encode_job(anew(archived_from(document), now, now))
             elif decision is Verdict.FAIL:
                 failing[dependent.id] = culprits(place, states)
+            elif decision is Verdict.SKIP:
+                writes.archive_as(
+                    Why.NOT_NEEDED, dependent.id, document, now, _NOT_NEEDED if place.failed else _NEITHER_NEEDED
+                )
             elif decision is Verdict.RELEASE and flow is not None and flow.paused is None:
                 if writes.result_bytes > _MAX_RESULT_BYTES_PER_TRANSACTION:
                     left = dependents[number:]
@@ -283,7 +293,7 @@ class _FlowPass:
         alike = (*fields.items(), place.takes)
         if place.takes:
             fields["flow.results"] = writes.results[place.takes]
-        can_change = bool(place.any) or document["flow"].get("held") is not None
+        can_change = bool(place.any or place.failed) or document["flow"].get("held") is not None
         steps = writes.release if can_change else writes.free
         steps.setdefault(alike, ReleasedSteps([], fields)).ids.append(dependent.id)
 
@@ -325,7 +335,8 @@ class _FlowPass:
         self._store.transactions.archive(OutcomeBatch(archive=writes.archive), session)
         back = in_transaction(self._store, session, lambda here: here.recover(writes.bring_back))
         released = self._steps.release(list(writes.release.values()), session)
-        return Released(released=released, failed=list(writes.reasons.items()), brought_back=back)
+        failed = [(id, reason) for id, reason in writes.reasons.items() if reason not in (_NOT_NEEDED, _NEITHER_NEEDED)]
+        return Released(released=released, failed=failed, brought_back=back)
 
     def _conclude(self, session: InTransaction) -> Released:
         """The flow has ended, or it continues."""
@@ -378,7 +389,11 @@ def released_fields(document: Document, place: FlowStep, now: datetime) -> Docum
     if document["flow"].get("released") is True:
         return {"lane": lane_of(document)}
     due = max(after(now, timedelta(seconds=place.delay or 0)), document["scheduled_at"])
-    fields: Document = {"lane": lane_of(document), "scheduled_at": due}
+    fields: Document = {"lane": lane_of(document)}
+    if due > now:
+        fields["scheduled_at"] = due
+    else:
+        fields["flow.due"] = due
     if due > now or document.get("postponed"):
         fields["postponed"] = due > now
     if document.get("expires_in") is not None:

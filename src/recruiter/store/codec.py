@@ -42,6 +42,7 @@ from recruiter.store.job_fields import (
     flow_from,
     needs_of,
     read_fields,
+    waits_after,
     written_fields,
 )
 
@@ -366,7 +367,8 @@ def archived_document(document: Document, why: str, at: datetime, fields: Docume
     flow = archived.get("flow")
     if isinstance(flow, dict) and not _ONLY_BLOCKED.isdisjoint(flow):  # the results are with the steps they are of
         archived["flow"] = {name: value for name, value in flow.items() if name not in _ONLY_BLOCKED}
-    archived |= _times(fields.get("last_execution"), document.get("scheduled_at"))
+    due = waits_after(document) if isinstance(document.get("scheduled_at"), datetime) else None
+    archived |= _times(fields.get("last_execution"), due)
     archived |= {"archived_at": at, "done": why == "done", "why": why}
     return archived
 

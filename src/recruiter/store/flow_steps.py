@@ -17,6 +17,7 @@ from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.cursor import Cursor
 
+from recruiter.domain.arguments.results import delegated
 from recruiter.domain.flow import FlowStep, StepState
 from recruiter.domain.job import Cancellation, Happened, JobId
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE
@@ -37,7 +38,7 @@ MAX_STEPS_PER_TRANSACTION = 500
 LAST_AFTER = 20
 """Number of dependencies that are read of a step that may wait for very many."""
 _FAILED_FOR_OTHERS: Document = {"done": False, "why": Why.DEPENDENCY_FAILED.value, "recovered_as": None}
-_NOT_SUCCEEDED: Document = {"done": False, "recovered_as": None}
+_NOT_SUCCEEDED: Document = {"done": False, "recovered_as": None, "why": {"$ne": Why.NOT_NEEDED.value}}
 
 
 class ReleasedSteps(NamedTuple):
@@ -142,7 +143,15 @@ class FlowSteps:
                 step = ended["flow"]["step"]
                 if ended["done"] or states.get(step) is not StepState.SUCCEEDED:
                     states[step] = StepState.SUCCEEDED if ended["done"] else StepState.FAILED
-        return states
+        failed = [step for step, state in states.items() if state is StepState.FAILED]
+        return states | dict.fromkeys(self._skipped(flow, failed, session), StepState.SKIPPED)
+
+    def _skipped(self, flow: ObjectId, failed: Iterable[JobId], session: ClientSession | None) -> Iterator[JobId]:
+        """The steps among these that were not needed."""
+        for some in _in_parts(failed):
+            query = {"flow.id": flow, "done": False, "flow.step": {"$in": some}, "why": Why.NOT_NEEDED.value}
+            for ended in self._archived.find(query, {"flow.step": 1}, hint=archived.BY_FLOW, session=session):
+                yield ended["flow"]["step"]
 
     @store_call
     def pending(self, flow: ObjectId, steps: Iterable[JobId], session: ClientSession | None = None) -> set[JobId]:
@@ -190,7 +199,15 @@ class FlowSteps:
             fields = {"_id": 0, "flow.step": 1, "result": 1}
             for ended in self._archived.find(query, fields, hint=archived.BY_FLOW, session=session):
                 found.append({"step": ended["flow"]["step"], "value": ended.get("result")})
-        return found
+        return [self._of_other(flow, result, session) for result in found]
+
+    def _of_other(self, flow: ObjectId, result: Document, session: ClientSession | None) -> Document:
+        """The same result; of a step that returned the result of another step, the result of that one."""
+        other = delegated(result["value"])
+        if other is None:
+            return result
+        there = self.results(flow, [other], session) or [{"step": other, "value": None}]
+        return {"step": result["step"], "of": there[0].get("of", other), "value": there[0]["value"]}
 
     @store_call
     def last_jobs(
@@ -199,7 +216,7 @@ class FlowSteps:
         """The waiting or running job of each of these steps, or else the last job that ended: its id and task, and
         `done` if it has ended. Steps that no longer exist are left out."""
         last: dict[JobId, Document] = {}
-        fields = {"flow.step": 1, "task": 1, "done": 1}
+        fields = {"flow.step": 1, "flow.name": 1, "task": 1, "done": 1, "why": 1}
         for some in _in_parts(steps):
             query = {"flow.id": flow, "flow.step": {"$in": some}}
             ended = {**query, "$or": [{"done": True}, {"recovered_as": None}]}
@@ -259,7 +276,7 @@ class FlowSteps:
     def failed(self, flow: ObjectId, limit: int, *, lost: bool) -> list[JobId]:
         """Jobs whose steps have failed by themselves, were cancelled or expired, or with `lost` were lost, and have not
         been recovered."""
-        others = [Why.DEPENDENCY_FAILED.value, *(() if lost else (Why.LOST.value,))]
+        others = [Why.DEPENDENCY_FAILED.value, Why.NOT_NEEDED.value, *(() if lost else (Why.LOST.value,))]
         query = {"flow.id": flow, "done": False, "recovered_as": None, "why": {"$nin": others}}
         return [
             document["_id"] for document in self._archived.find(query, {"_id": 1}, hint=archived.BY_FLOW, limit=limit)
@@ -279,6 +296,19 @@ class FlowSteps:
             collection.find_one(query | where, {"_id": 1}, hint=archived.BY_FLOW if ended else scheduled.BY_FLOW)
             for ended, collection, where in self._places
         )
+
+    @store_call
+    def named(
+        self, flow: ObjectId, names: Sequence[str] | None = None, session: ClientSession | None = None
+    ) -> dict[str, Document]:
+        """The last job of each step with one of these names, or with any name: its id, its step and its task."""
+        query = {"flow.id": flow, "flow.name": {"$gt": ""} if names is None else {"$in": list(names)}}
+        fields = {"flow.name": 1, "flow.step": 1, "task": 1, "done": 1, "recovered_as": 1}
+        # Waiting jobs first: a job that ends between the two reads is found by the second.
+        waiting = list(self._scheduled.find(query, fields, hint=scheduled.BY_FLOW, session=session))
+        ended = self._archived.find(query, fields, hint=archived.BY_FLOW, session=session)
+        last = sorted(ended, key=lambda job: (bool(job.get("done")), job.get("recovered_as") is None))
+        return {job["flow"]["name"]: job for job in (*last, *waiting)}
 
     @store_call
     def known(self, flow: ObjectId, steps: Sequence[JobId]) -> set[JobId]:

@@ -26,9 +26,10 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure, 
 
 from recruiter.async_face import in_a_thread
 from recruiter.coroutines import adrive, drive
-from recruiter.domain.flow import FlowStep
+from recruiter.domain.flow import FlowStep, joined
 from recruiter.domain.job import Job, JobId
-from recruiter.domain.names import CANCELLED_LANE, id_told
+from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE, id_told
+from recruiter.domain.state import Why
 from recruiter.domain.uniqueness import Existing, KnownJob, Make, Replace, UniqueKind, Uniqueness, decide
 from recruiter.errors import (
     FlowNotFound,
@@ -44,7 +45,7 @@ from recruiter.store.codec import OPTIONS, Document, decode, encode_job, flow_of
 from recruiter.store.collections import archived, creations, flows, roster, scheduled, unique_keys
 from recruiter.store.errors import DUPLICATE_KEY, is_duplicate, translate
 from recruiter.store.fields import moment_or_none
-from recruiter.store.job_fields import begun_at
+from recruiter.store.job_fields import begun_at, dependencies
 from recruiter.store.payload import Owner, owner_of
 from recruiter.store.roster_fields import job_ids_in
 from recruiter.store.sessions import DURABLE
@@ -371,8 +372,11 @@ class InSession:
         yield from self._insert(flows.NAME, [flows.flow_record(flow)])
         yield from self._insert(scheduled.NAME, documents)
 
-    def add_steps(self, flow: ObjectId, jobs: Sequence[Job], *, own_ids: bool) -> Steps[None]:
-        """Stores steps of a flow that has begun, and a marker: their dependencies may have ended."""
+    def add_steps(
+        self, flow: ObjectId, jobs: Sequence[Job], *, own_ids: bool, before: JobId | None = None
+    ) -> Steps[None]:
+        """Stores steps of a flow that has begun, and a marker: their dependencies may have ended. The steps that wait
+        for the running step `before` wait for these steps too. Raises JobExists for a name that is taken."""
         self._needs_a_transaction("a step of a flow")
         documents = yield from self._checked_steps(jobs, own_ids)
         cancels = yield from self._go_on(flow, [job.flow for job in jobs if job.flow is not None], cancelled=False)
@@ -381,9 +385,57 @@ class InSession:
             if not found or found[0].get("forgotten"):
                 raise FlowNotFound(f"there is no flow {flow!r}: it was forgotten, or never was")
             raise flows.is_cancelled(found[0])
+        yield from self._check_names(flow, jobs)
+        if before is not None:
+            yield from self._let_dependents_wait(flow, before, jobs)
         yield from self._insert(scheduled.NAME, documents)
         marker = flows.Marker(flow, added=frozenset(job.id for job in jobs))
         yield from self._look_again(marker, [job.id for job in jobs], cancels)
+
+    def _check_names(self, flow: ObjectId, jobs: Sequence[Job]) -> Steps[None]:
+        """After the flow was written: another process that adds a step conflicts with this transaction."""
+        names = [job.flow.name for job in jobs if job.flow is not None and job.flow.name is not None]
+        for name in (scheduled.NAME, archived.NAME) if names else ():
+            query, steps = {"flow.id": flow, "flow.name": {"$in": names}}, self._collection(name)
+            for taken in (yield steps.find(query, {"flow.name": 1}, session=self._session).to_list):
+                raise JobExists(f"flow {flow} has a step named {taken['flow']['name']!r} already")
+
+    def _let_dependents_wait(self, flow: ObjectId, running: JobId, jobs: Sequence[Job]) -> Steps[None]:
+        """Writes these new steps into the dependencies of every step that waits for the running step, or that was given
+        up and may come back. Steps that the new ones wait for are left out: they could never start."""
+        new, places = [job.id for job in jobs], [job.flow for job in jobs if job.flow is not None]
+        first = yield from self._all_before(flow, places)
+        waits = {"flow.id": flow, "$or": [{"flow.after": running}, {"flow.many": running}]}
+        given_up = {"why": Why.DEPENDENCY_FAILED.value, "recovered_as": None}
+        for name, where in ((scheduled.NAME, {"lane": BLOCKED_LANE}), (archived.NAME, given_up)):
+            collection = self._collection(name)
+            found = yield collection.find({**waits, **where}, {"flow": 1}, session=self._session).to_list
+            steps = {document["_id"]: flow_of(document) for document in found}
+            updates = [
+                UpdateOne({"_id": id}, {"$set": dependencies(joined(place, running, new))})
+                for id, place in steps.items()
+                if place is not None and place.step not in first
+            ]
+            if updates:
+                write = partial(collection.bulk_write, updates, ordered=False, session=self._session)
+                yield write
+
+    def _all_before(self, flow: ObjectId, places: Sequence[FlowStep]) -> Steps[set[JobId]]:
+        """The steps that these steps wait for, directly or not, and that have not ended."""
+        to_visit = [id for place in places for id in place.after]
+        if not to_visit:
+            return set()
+        collection = self._collection(scheduled.NAME)
+        fields = {"flow.id": 1, "flow.step": 1, "flow.after": 1, "flow.many": 1}
+        rows = yield collection.find({"flow.id": flow}, fields, session=self._session).to_list
+        after = {place.step: place.after for place in map(flow_of, rows) if place is not None}
+        before: set[JobId] = set()
+        while to_visit:
+            id = to_visit.pop()
+            if id not in before:
+                before.add(id)
+                to_visit += after.get(id, ())
+        return before
 
     def _checked_steps(self, jobs: Sequence[Job], own_ids: bool, later: Sequence[JobId] = ()) -> Steps[list[Any]]:
         """Their documents. Errors are raised before anything is written: a caller that catches them and commits must

@@ -221,7 +221,8 @@ def signal_wait_from(value: Any) -> SignalWait | None:
     if since is None or not is_text(value.get("signal")):
         return None
     until, checkpoint = moment_or_none(value.get("until")), text_or_none(value.get("checkpoint"))
-    return SignalWait(value["signal"], since, until, checkpoint or "")
+    several = value["any"] if isinstance(value.get("any"), list) else ()
+    return SignalWait(value["signal"], since, until, checkpoint or "", tuple(filter(is_text, several)))
 
 
 def waiting_for(document: Mapping[str, Any]) -> SignalWait | None:
@@ -297,7 +298,26 @@ def flow_document(step: FlowStep) -> dict[str, Any]:
         document["added"] = step.added
     if step.delay is not None:
         document["delay"] = step.delay
+    if step.name is not None:
+        document["name"] = step.name
+    if step.failed:
+        document["failed"] = [each for each in step.after if each in step.failed]
     return document
+
+
+def dependencies(step: FlowStep) -> dict[str, Any]:
+    """The fields of a stored step that say what it waits for."""
+    names = ("after", "many", "any", "failed")
+    return {f"flow.{name}": value for name, value in flow_document(step).items() if name in names}
+
+
+def waits_after(document: Mapping[str, Any]) -> datetime:
+    """Since when a job has been due: a released step of a flow has the place of its flow in the queue, and is due
+    since its release."""
+    due: datetime = document["scheduled_at"]
+    flow = document.get("flow")
+    released = flow.get("due") if isinstance(flow, dict) else None
+    return max(due, released) if isinstance(released, datetime) else due
 
 
 _ON = (None, *On)
@@ -321,6 +341,9 @@ def flow_from(document: Mapping[str, Any]) -> FlowStep | None:
         On(on) if on is not None else None,
         added if isinstance(added := stored.get("added"), ObjectId) else None,
         field.number(stored, "delay", None, least=0),
+        text_or_none(stored.get("name")),
+        frozenset(_steps(stored, "failed")),
+        moment_or_none(stored.get("due")),
     )
 
 

@@ -48,7 +48,7 @@ from recruiter.store.codec import (
 )
 from recruiter.store.errors import DRIVER_REFUSES
 from recruiter.store.fields import is_text
-from recruiter.store.job_fields import UNLOCKED, Use, begun_at, flow_document, names, progress_from, pushed
+from recruiter.store.job_fields import UNLOCKED, Use, begun_at, flow_document, names, progress_from, pushed, waits_after
 
 _UNKNOWN_TASK_PAUSE = timedelta(minutes=1)
 _SMALL_FIELDS = frozenset(names(Use.SMALL))
@@ -215,7 +215,7 @@ def rescheduled(
     *,
     snoozes: int | None = None,
     attempted: Attempted | None = None,
-    signal: tuple[str, int] | None = None,
+    signals: Sequence[tuple[str, int]] = (),
     happened: Document | None = None,
     event: JobEvent | None = None,
 ) -> Rescheduled:
@@ -234,12 +234,8 @@ def rescheduled(
     if happened is not None:
         changes["$push"] = pushed(happened)
     updates = [Update(query, changes)]
-    if signal is not None:
-        name, number = signal
-        named = {
-            "$filter": {"input": {"$ifNull": ["$signals", []]}, "cond": {"$eq": ["$$this.name", {"$literal": name}]}}
-        }
-        has_come = {"$expr": {"$gte": [{"$size": named}, number]}}
+    if signals:
+        has_come = {"$expr": {"$or": [_has_come(name, number) for name, number in signals]}}
         due = {**fields, "scheduled_at": fields["waits_for"]["since"], "postponed": False}
         updates = [
             Update({**query, "$nor": [has_come]}, changes),
@@ -311,7 +307,7 @@ def decide_for(
     failure = Failure(
         attempt=document["attempts"] + 1,
         created_at=document["created_at"],
-        scheduled_at=document["scheduled_at"],
+        scheduled_at=waits_after(document),
         failed_at=at,
         exception=error,
         exception_classes=() if error is None else exception_names(type(error)),
@@ -374,7 +370,7 @@ def snoozed(
     started_at: datetime | None = None,
     *,
     also: Mapping[str, Any] = MappingProxyType({}),
-    signal: tuple[str, int] | None = None,
+    signals: Sequence[tuple[str, int]] = (),
 ) -> Rescheduled:
     """A job that asked to be run later, or whose own transaction met others for too long (`also` counts that): no
     attempt is counted, and nothing has failed."""
@@ -388,9 +384,15 @@ def snoozed(
         UNLOCKED + _forget_worker_deaths(document, fields),
         snoozes=snoozes,
         attempted=_attempted(document, at, Again.SNOOZED),
-        signal=signal,
+        signals=signals,
         event=JobEvent("job.snoozed", {"next": until, "reason": reason}),
     )
+
+
+def _has_come(name: str, number: int) -> Document:
+    """The expression: the job has so many signals of this name."""
+    named = {"$filter": {"input": {"$ifNull": ["$signals", []]}, "cond": {"$eq": ["$$this.name", {"$literal": name}]}}}
+    return {"$gte": [{"$size": named}, number]}
 
 
 def _forget_worker_deaths(document: Document, fields: Document) -> tuple[str, ...]:
@@ -403,13 +405,15 @@ def _forget_worker_deaths(document: Document, fields: Document) -> tuple[str, ..
 
 
 def paused(
-    document: Document, at: datetime, until: datetime, pause: JobPauses, started_at: datetime | None = None
+    document: Document, at: datetime, until: datetime, pause: JobPauses, told: str, started_at: datetime | None = None
 ) -> Rescheduled:
     """A job that sleeps or waits for a signal: no attempt is counted, and nothing has failed."""
     also: Document = {"checkpoints": pause.checkpoints} if pause.checkpoints else {}
     if pause.waits_for is not None:
-        also["waits_for"] = {name: value for name, value in pause.waits_for._asdict().items() if value is not None}
-    return snoozed(document, at, until, str(pause), started_at, also=also, signal=pause.signal)
+        also["waits_for"] = {
+            name: value for name, value in pause.waits_for._asdict().items() if value not in (None, ())
+        }
+    return snoozed(document, at, until, told, started_at, also=also, signals=pause.signals)
 
 
 def ended_by_force(
@@ -468,7 +472,7 @@ def expired(document: Document, at: datetime) -> ToArchive:
 
 def not_released(document: Document, why: Why, at: datetime, reason: str) -> ToArchive:
     """A step of a flow that will not start: a step that it waits for has failed, or its arguments cannot be."""
-    fields = {"reason": reason, **_concluded(document, State.FAILED, at)}
+    fields = {"reason": reason, **_concluded(document, State.at_the_end(False, why), at)}
     return to_archive(document, why, at, fields)
 
 

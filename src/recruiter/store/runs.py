@@ -22,14 +22,16 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 from recruiter.domain.arguments.typed import decode_result, encode_result
 from recruiter.domain.job import NO_SIGNAL, Checkpoint, JobId, Signal, SignalWait, check_checkpoint
 from recruiter.domain.names import id_told
+from recruiter.domain.text import plural
 from recruiter.errors import InvalidSession, JobEnded, JobTooLarge, Superseded, UnsupportedValue
 from recruiter.store.codec import LARGEST_JOB, Document, encode
 from recruiter.store.job_fields import checkpoint_document, checkpoints_of, signal_wait_from, signals_of
@@ -131,6 +133,23 @@ _noted: set[tuple[int, str, str]] = set()
 # -- checkpoints ---------------------------------------------------------------------------------------------------
 
 
+_WAIT_FOR, _WAIT_FOR_ANY, _AND = "wait_for", "wait_for_any", ", "
+
+
+_FAILURE = "failure "
+_MAX_NAMES = 5
+
+
+def failure_name(step: str, attempt: int, number: int) -> str:
+    """The checkpoint of a failure of a step that has its own retry policy."""
+    return f"{_FAILURE}{number} of {step} in attempt {attempt}"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = ", …" if len(names) > _MAX_NAMES else ""
+    return ", ".join(map(repr, names[:_MAX_NAMES])) + more
+
+
 class Checkpoints:
     """The checkpoints of a job in one run.
 
@@ -148,14 +167,23 @@ class Checkpoints:
         self._payload = payload
         self._owner = owner_of(document)
         self._kept = {checkpoint.name: checkpoint for checkpoint in checkpoints_of(document)}
-        self._before = len(self._kept)
+        self._before = tuple(self._kept)
+        """The checkpoints of earlier runs."""
+        self._threads: set[int] = set()
+        """The threads in which this run has asked for checkpoints."""
         self._numbers: Counter[str] = Counter()
+        self._waits: list[str] = []
+        """The waits for signals that this run has reached, in their order."""
+        self._used: dict[str, None] = {}
+        """The checkpoints that this run has reached, in their order."""
         self._numbering = threading.Lock()
 
     # -- once ----------------------------------------------------------------------------------------------------
 
     def find(self, name: str) -> Checkpoint | None:
-        return self._kept.get(check_checkpoint("the name of a checkpoint", name))
+        self._used.setdefault(check_checkpoint("the name of a checkpoint", name))
+        self._threads.add(threading.get_ident())
+        return self._kept.get(name)
 
     def check(self) -> None:
         """Raises InvalidSession inside the job's own transaction, and JobEnded after it."""
@@ -190,7 +218,14 @@ class Checkpoints:
         """The stored result. Raises UnsupportedValue or JobTooLarge if it could not be stored."""
         if checkpoint.problem is None:
             opened = self._payload.open(Sealed.CHECKPOINT, self._owner, checkpoint.result, checkpoint.name)
-            return decode_result(opened, returns)
+            try:
+                return decode_result(opened, returns)
+            except UnsupportedValue as mismatch:
+                raise UnsupportedValue(
+                    f"step {checkpoint.name!r} of job {self._document['_id']!r} was done by other code, and its stored "
+                    f"result does not fit the annotation of its function any more ({mismatch}). Give the new step "
+                    "another name, or let its function return the old type"
+                ) from None
         error = JobTooLarge if "larger than" in checkpoint.problem else UnsupportedValue
         raise error(
             f"{checkpoint.name!r} of job {self._document['_id']!r} is done, but its result could not be kept: "
@@ -213,30 +248,73 @@ class Checkpoints:
         """A numbered name: the first sleep of every run has the same name."""
         with self._numbering:
             self._numbers[what] += 1
-            return f"{what} {self._numbers[what]}"
+            name = f"{what} {self._numbers[what]}"
+            if what != "sleep":
+                self._waits.append(name)
+            return name
 
     def run_again(self) -> None:
         """Call this before the job runs again in the same attempt."""
         self._numbers.clear()
+        self._waits.clear()
+        self._used.clear()
 
-    def slept(self, name: str) -> list[Document]:
-        """All checkpoints, including a sleep of this name: when the job runs again, it does not sleep again."""
-        return [*self._fields().get("checkpoints", ()), checkpoint_document(Checkpoint(name, self._now()))]
+    def slept(self, name: str, problem: str | None = None) -> list[Document]:
+        """All checkpoints, with a sleep of this name: it is over when the job runs again."""
+        slept = checkpoint_document(Checkpoint(name, self._now(), problem=problem))
+        return [*self._fields().get("checkpoints", ()), slept]
 
-    def signal_number(self, name: str) -> int:
-        """The number of the signal that this wait takes: each earlier wait took one, unless it timed out."""
-        what, _, number = name.rpartition(" ")
-        before = (self._kept.get(f"{what} {earlier}") for earlier in range(1, int(number)))
-        return int(number) - sum(wait is not None and wait.problem == NO_SIGNAL for wait in before)
+    def failures(self, step: str, attempt: int) -> list[Checkpoint]:
+        """The failures of a step with its own retry policy, in this attempt of the job."""
+        names = (failure_name(step, attempt, number) for number in count(1))
+        return list(takewhile(lambda failure: failure is not None, map(self._kept.get, names)))  # type: ignore[arg-type]
 
-    def signal(self, name: str, number: int) -> Signal | None:
-        """The n-th signal of this name; None if it has not arrived."""
+    # -- changed code --------------------------------------------------------------------------------------------
+
+    def changes(self) -> str | None:
+        """What has changed in the code since an earlier run, for a run that has passed all its checkpoints. The order
+        means something only in a job that runs in one thread."""
+        before = [name for name in self._before if not name.startswith(_FAILURE)]
+        unused = [name for name in before if name not in self._used]
+        in_code = [name for name in self._used if name in before]
+        if unused:
+            return (
+                f"{plural(len(unused), 'checkpoint')} of an earlier run not used by the code any more: {_names(unused)}"
+            )
+        if in_code != before and len(self._threads) == 1:
+            return f"checkpoints in another order than in an earlier run: {_names(in_code)} instead of {_names(before)}"
+        return None
+
+    def wait_name(self, signals: Sequence[str]) -> str:
+        """The name of the next wait for these signals."""
+        return self.next_name(f"{_WAIT_FOR if len(signals) == 1 else _WAIT_FOR_ANY} {_AND.join(signals)}")
+
+    def signal_numbers(self, wait: str, signals: Sequence[str]) -> list[tuple[str, int]]:
+        """The number of the signal of each name that this wait takes: each earlier wait took one, but for those that
+        timed out, and those that took a signal of another name."""
+        earlier = self._waits[: self._waits.index(wait)]
+        return [(signal, 1 + sum(self._takes(signal, other) for other in earlier)) for signal in signals]
+
+    def _takes(self, signal: str, wait: str) -> bool:
+        """Whether an earlier wait has taken a signal of this name, or will."""
+        what, _, signals = wait.rpartition(" ")[0].partition(" ")
+        kept = self._kept.get(wait)
+        if kept is not None and kept.problem == NO_SIGNAL:
+            return False
+        if what == _WAIT_FOR:
+            return signals == signal
+        return kept is not None and self.result(kept)["name"] == signal
+
+    def first_signal(self, numbers: Sequence[tuple[str, int]]) -> Signal | None:
+        """The first signal that has come of these names and numbers."""
         run, document = self._run(), self._document
         for again in (False, True):
-            came = [signal for signal in signals_of(document) if signal.name == name]
-            if len(came) >= number:
-                data = self._payload.open(Sealed.SIGNAL, self._owner, came[number - 1].data, name)
-                return came[number - 1]._replace(data=data)
+            came: Counter[str] = Counter()
+            for signal in signals_of(document):
+                came[signal.name] += 1
+                if (signal.name, came[signal.name]) in numbers:
+                    data = self._payload.open(Sealed.SIGNAL, self._owner, signal.data, signal.name)
+                    return signal._replace(data=data)
             if again or not run.stored:
                 return None
             document = run.store.scheduled.document(run.id) or {}
@@ -253,8 +331,8 @@ class Checkpoints:
     # -- for the outcome -----------------------------------------------------------------------------------------
 
     def fields(self) -> Document:
-        """The field of a document that is archived or stored for the first time; empty without new checkpoints."""
-        return self._fields() if len(self._kept) > self._before else {}
+        """For an archived document, or one that is stored for the first time; empty if nothing is new."""
+        return self._fields() if len(self._kept) > len(self._before) else {}
 
     def _fields(self) -> Document:
         return {"checkpoints": list(map(checkpoint_document, list(self._kept.values())))} if self._kept else {}

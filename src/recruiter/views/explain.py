@@ -180,7 +180,7 @@ def _blocked(store: Store, document: dict[str, object], now: datetime) -> str:
         todo = _held_up(store, document, now) or "the leader releases it in a moment"
         return f"every step of flow {flow.name!r} that it waits for has ended; {todo}"
     last = store.flow_steps.last_jobs(place.flow, pending[:_MAX_STEPS_NAMED]).values()
-    first = [f"{job.get('task')} ({job['_id']})" for job in last] or [str(pending[0])]
+    first = [f"{job['flow'].get('name') or job.get('task')} ({job['_id']})" for job in last] or [str(pending[0])]
     more = f" and {len(pending) - len(first)} others" if len(pending) > len(first) else ""
     ended = f"{len(place.after) - len(pending)} of {len(place.after)} have ended"
     return f"waits for other steps of flow {flow.name!r} ({flow.id}): {', '.join(first)}{more}; {ended}"
@@ -206,7 +206,8 @@ def _held_up(store: Store, document: dict[str, object], now: datetime) -> str | 
     wait = waiting_for(document)
     if wait is not None and scheduled_at > now:
         until = "" if wait.until is None else f"; at {wait.until:%Y-%m-%d %H:%M:%S} UTC it goes on without the signal"
-        return f"waits for the signal {wait.signal!r} since {wait.since:%Y-%m-%d %H:%M:%S} UTC{until}"
+        _, changed, note = str(document.get("snoozed")).partition("; ")
+        return f"waits for {wait.told} since {wait.since:%Y-%m-%d %H:%M:%S} UTC{until}{changed}{note}"
     if scheduled_at > now:
         left = humanize(_whole(scheduled_at, now))
         why = f"{_since(document)}{_unknown(store, document, now)}"
@@ -237,7 +238,8 @@ def _ended(ended: ArchivedJob) -> str:
     error = ": ".join(filter(None, (last.exception, last.message))) if last is not None else None
     match ended.why:
         case Why.DONE:
-            note = f"; {ended.reason}" if ended.reason else ""
+            notes = last.notes if last is not None else ()
+            note = "".join(f"; {each}" for each in (ended.reason, *notes) if each)
             return f"succeeded {at}{f', in attempt {ended.attempts}' if ended.attempts > 1 else ''}{note}"
         case Why.CANCELLED:
             by = ended.cancel.by if ended.cancel is not None else None
@@ -255,6 +257,8 @@ def _ended(ended: ArchivedJob) -> str:
                 return text
             all_failed = f"recruiter flow recover {ended.flow.flow}"
             return f"{text}. Recover the step that failed first to resume the flow, or all that failed: {all_failed}"
+        case Why.NOT_NEEDED:
+            return f"was not needed, and ended {at}: {ended.reason or 'its flow did not need it'}"
         case Why.MALFORMED:
             return f"was set aside {at}: {ended.reason or 'it cannot be a job'}"
     said_already = ended.why in (Why.CRASHED_TOO_MANY_TIMES, Why.WORKER_DIED_TOO_MANY_TIMES)

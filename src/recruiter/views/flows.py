@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -24,7 +24,7 @@ from recruiter.store.flow_steps import StepCounts
 BLOCKED, SKIPPED = "blocked", "skipped"
 _SHOWN: Document = {
     **dict.fromkeys(("task", "lane", "flow.id", "flow.step", "flow.after", "flow.any", "flow.on", "done", "why"), 1),
-    **dict.fromkeys(("flow.many", "flow.added", "created_at"), 1),
+    **dict.fromkeys(("flow.many", "flow.added", "flow.name", "flow.failed", "created_at"), 1),
     **dict.fromkeys(("reason", "archived_at", "recovered_as", "recovered_from", "attempts", "scheduled_at"), 1),
     **dict.fromkeys(("last_execution.started_at", "last_execution.class", "last_execution.message", "locked_at"), 1),
 }
@@ -41,7 +41,7 @@ class StepReport:
     task: str
     state: str
     """Of this job: `blocked`, `waiting`, `running`, `succeeded`, `failed`, `cancelled`, `lost`; or `skipped`, if it
-    never ran because a step that it waited for has not succeeded."""
+    never ran: a step that it waited for has not succeeded, or its flow did not need it. `why` says which."""
     after: tuple[JobId, ...] = ()
     any: frozenset[JobId] = frozenset()
     on: On | None = None
@@ -51,6 +51,15 @@ class StepReport:
     attempts: int = 0
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    name: str | None = None
+    """Its own name in the flow, if it was given one."""
+    failed: frozenset[JobId] = frozenset()
+    """Those in `after` of which at least one must fail, otherwise it is skipped."""
+
+    @property
+    def title(self) -> str:
+        """Its name and its task, or only its task."""
+        return self.task if self.name is None else f"{self.name}: {self.task}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,9 @@ class FlowReport:
     """Number of steps in each state."""
     note: str | None = None
     """The author and the reason of a pause or cancellation."""
+    ends: Mapping[str, str] = field(default_factory=dict)
+    """The jobs for the end of the flow that have been made, `success`, `failure` or `end`, each with its state. A list
+    of flows leaves them out."""
 
     @property
     def total(self) -> int:
@@ -88,7 +100,19 @@ def flow_report(store: Store, id: ObjectId) -> FlowReport:
     # Markers first: without markers the leader has processed every earlier event, and the flow is up to date.
     marked = store.flows.with_markers([id])
     flow = found(store, id)
-    return _reported(flow, store.flow_steps.counts([id])[id], id in marked)
+    report = _reported(flow, store.flow_steps.counts([id])[id], id in marked)
+    return replace(report, ends=_ends(store, flow)) if flow.run else report
+
+
+def _ends(store: Store, flow: StoredFlow) -> dict[str, str]:
+    """The states of the jobs for the end of the flow. A job that failed is named before others of its kind."""
+    made = {job["_id"]: on for on, job in flow.ends if on in flow.run}
+    states: dict[str, str] = {}
+    for step, job in store.flow_steps.last_jobs(flow.id, list(made)).items():
+        state = _state_at_the_end(job["done"], str(job.get("why"))) if "done" in job else State.WAITING.value
+        on = made[step].value
+        states[on] = state if states.get(on, "succeeded") == "succeeded" else states[on]
+    return states
 
 
 def flow_reports(store: Store, limit: int, owner: str | None = None, running: bool | None = None) -> list[FlowReport]:
@@ -167,6 +191,8 @@ def _step(row: Document, held: set[JobId]) -> StepReport | None:
         row.get("attempts") or 0,
         row.get("locked_at") or last.get("started_at"),
         row.get("archived_at"),
+        place.name,
+        place.failed,
     )
 
 
@@ -179,7 +205,7 @@ def _state(row: Mapping[str, Any], held: set[JobId]) -> str:
 
 
 def _state_at_the_end(done: bool, why: str) -> str:
-    return SKIPPED if why == Why.DEPENDENCY_FAILED else State.at_the_end(done, why).value
+    return SKIPPED if why in (Why.DEPENDENCY_FAILED, Why.NOT_NEEDED) else State.at_the_end(done, why).value
 
 
 def _reported(flow: StoredFlow, steps: StepCounts, marked: bool) -> FlowReport:
@@ -198,3 +224,28 @@ def _reported(flow: StoredFlow, steps: StepCounts, marked: bool) -> FlowReport:
         text = f"{what} by {remark(flag.by, flag.reason)}"
     shown = {state: counts[state] for state in (BLOCKED, *(each.value for each in State), SKIPPED) if counts[state]}
     return FlowReport(flow.id, flow.name, flow.owner, flow.state, flow.created_at, flow.ended_at, shown, text)
+
+
+def mermaid(steps: Sequence[StepReport]) -> str:
+    """The flow as text in the language of Mermaid, which many wikis and editors draw."""
+    known = {step.step: f"s{number}" for number, step in enumerate(steps, 1)}
+    lines = ["flowchart TD"]
+    for step in steps:
+        title = step.title if step.on is None else f"on {step.on.value}: {step.task}"
+        lines.append(f'    {known[step.step]}["{_quoted(title)}<br/>{step.state}"]:::{step.state}')
+    for step in steps:
+        for id in step.after:
+            if id in known:
+                arrow = "-.->|failed|" if id in step.failed else "-.->|any end|" if id in step.any else "-->"
+                lines.append(f"    {known[id]} {arrow} {known[step.step]}")
+    lines += [f"    classDef {state} fill:{colour}" for state, colour in _FILLS.items()]
+    return "\n".join(lines)
+
+
+def _quoted(text: str) -> str:
+    return "".join(
+        character if character.isalnum() or character in " .:/_-" else f"#{ord(character)};" for character in text
+    )
+
+
+_FILLS = {"succeeded": "#cfead0", "failed": "#f6caca", "lost": "#f6caca", "running": "#c9e2f5", "skipped": "#eeeeee"}

@@ -31,6 +31,10 @@ class StepResult:
         self.step = step
         self.returns = returns
 
+    def stored(self) -> dict[str, Any]:
+        """As the result of a step: its own result is the result of the other step."""
+        return {TAG: _PLACE, "step": self.step}
+
     def __repr__(self) -> str:
         return f"the result of step {self.step!r}"
 
@@ -48,6 +52,11 @@ class StepResult:
             f"{self!r} is there when another step runs, and {use} would not see it. Pass it to a step as an argument, "
             "and use it there"
         )
+
+
+def delegated(stored: Any) -> JobId | None:
+    """The step whose result is the result of a step that returned `step.result`; None for every other result."""
+    return stored["step"] if isinstance(stored, dict) and stored.get(TAG) == _PLACE and "step" in stored else None
 
 
 class HasResult:

@@ -495,7 +495,8 @@ def signalling(id: JobId, name: str, data: Any, at: datetime, by: str | None = N
     signal = {"name": {"$literal": name}, "at": at, "data": {"$literal": data}}
     if by is not None:
         signal["by"] = {"$literal": by}
-    waits = {"$and": [{"$eq": ["$waits_for.signal", {"$literal": name}]}, WAITS_FOR_SIGNAL]}
+    several = {"$cond": [{"$isArray": "$waits_for.any"}, "$waits_for.any", ["$waits_for.signal"]]}
+    waits = {"$and": [{"$in": [{"$literal": name}, several]}, WAITS_FOR_SIGNAL]}
     update = {
         "signals": {"$concatArrays": [{"$ifNull": ["$signals", []]}, [signal]]},
         "scheduled_at": {"$cond": [waits, at, "$scheduled_at"]},

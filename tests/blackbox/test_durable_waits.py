@@ -1,0 +1,404 @@
+"""Durable steps as a user sees them: the first of several signals, a signal that makes its job, a step with its own
+retry policy and timeout, and code that has changed while jobs wait."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from runpy import run_path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from recruiter import InvalidArguments, InvalidJob, Recruiter, RetryManyTimes, UnsupportedValue, current_job
+from recruiter.testing import Sandbox
+from tests.blackbox.conftest import Written
+from tests.conftest import Starter, eventually
+
+
+@pytest.fixture
+def local(target: str) -> Iterator[Recruiter]:
+    with Recruiter(target) as recruiter:
+        yield recruiter
+
+
+@pytest.fixture
+def jobs(local: Recruiter, target: str) -> Iterator[Sandbox]:
+    """A clock that can be moved."""
+    sandbox = Sandbox(local, target)
+    yield sandbox
+    sandbox.close()
+
+
+# -- the first of several signals ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["sent before it waits", "sent while it waits"])
+@pytest.mark.parametrize("asynchronous", [True, False], ids=["async", "plain"])
+def test_a_job_goes_on_with_the_first_of_several_signals(
+    local: Recruiter, jobs: Sandbox, before: bool, asynchronous: bool
+) -> None:
+    @local.task(name="plain")
+    def plain() -> list[Any]:
+        answer = current_job.wait_for_any("approved", "rejected", timeout="7 days")
+        return [answer.name, answer.data]
+
+    @local.task(name="async")
+    async def coroutine() -> list[Any]:
+        name, data = await current_job.await_for_any("approved", "rejected", timeout="7 days")
+        return [name, data]
+
+    job = coroutine.enqueue() if asynchronous else plain.enqueue()
+    if not before:
+        assert not jobs.run_due()[0].done
+        assert "waits for the signal 'approved' or 'rejected' since" in local.explain(job.id)
+    local.signal(job.id, "other")
+    local.signal(job.id, "rejected", {"by": "ada"})
+    local.signal(job.id, "approved")
+    assert jobs.run_due()[-1].result == ["rejected", {"by": "ada"}]
+
+
+def test_each_wait_takes_one_signal_and_the_others_stay(local: Recruiter, jobs: Sandbox) -> None:
+    @local.task
+    def listen() -> list[Any]:
+        first = current_job.wait_for_any("a", "b")
+        second = current_job.wait_for("a")
+        third = current_job.wait_for_any("b", "a")
+        return [tuple(first), second, tuple(third)]
+
+    job = listen.enqueue()
+    jobs.run_due()
+    for number, name in enumerate(["a", "b", "a"], 1):
+        local.signal(job.id, name, number)
+        jobs.run_due()
+    assert job.result(5) == [("a", 1), 3, ("b", 2)]
+
+
+def test_a_wait_for_several_signals_times_out(local: Recruiter, jobs: Sandbox) -> None:
+    @local.task
+    def listen() -> str:
+        try:
+            current_job.wait_for_any("a", "b", timeout="1 day")
+        except TimeoutError:
+            return "late"
+        return "in time"
+
+    job = listen.enqueue()
+    jobs.run_due()
+    jobs.move_clock("2 days")
+    jobs.run_due()
+    assert job.result(5) == "late"
+
+
+def test_wait_for_any_wants_several_names(local: Recruiter, jobs: Sandbox) -> None:
+    errors = []
+
+    @local.task
+    def listen() -> None:
+        try:
+            current_job.wait_for_any("a", "a")
+        except InvalidArguments as error:
+            errors.append(str(error))
+
+    listen.enqueue()
+    jobs.run_due()
+    assert "two or more different names" in errors[0]
+
+
+# -- a signal that makes its job -------------------------------------------------------------------------------------
+
+
+def test_a_signal_makes_the_unique_job_once_and_reaches_it(local: Recruiter, jobs: Sandbox) -> None:
+    @local.task
+    def basket(customer: str) -> list[str]:
+        return [customer, current_job.wait_for("item"), current_job.wait_for("item")]
+
+    first = basket.job("ada").unique("basket of ada").enqueue_with_signal("item", "tea")
+    jobs.run_due()
+    second = asyncio.run(basket.job("ada").unique("basket of ada").aenqueue_with_signal("item", "cup", by="web"))
+    assert (first.created, second.created, first.id) == (True, False, second.id)
+    jobs.run_due()
+    assert first.result(5) == ["ada", "tea", "cup"]
+    third = basket.job("ada").unique("basket of ada").enqueue_with_signal("item", "milk")
+    assert third.created
+
+
+def test_signals_of_many_threads_make_one_job(local: Recruiter, jobs: Sandbox) -> None:
+    @local.task
+    def collect() -> list[int]:
+        return sorted(current_job.wait_for("number") for _ in range(8))
+
+    handles: list[Any] = []
+    send = collect.job().unique("one").enqueue_with_signal
+    threads = [threading.Thread(target=lambda n=n: handles.append(send("number", n))) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(handle.created for handle in handles) == 1
+    jobs.run_due()
+    assert handles[0].result(5) == list(range(8))
+
+
+def test_a_signal_makes_no_job_that_is_not_unique(local: Recruiter) -> None:
+    @local.task
+    def basket() -> None: ...
+
+    with pytest.raises(InvalidJob, match="needs a unique job"):
+        basket.job().enqueue_with_signal("item")
+    assert not list(local.jobs.list())
+
+
+# -- a step with its own policy --------------------------------------------------------------------------------------
+
+
+def test_a_step_is_tried_again_without_using_up_an_attempt_of_its_job(local: Recruiter, jobs: Sandbox) -> None:
+    calls: list[str] = []
+
+    def charge(order: int) -> str:
+        calls.append("charge")
+        if calls.count("charge") < 3:
+            raise ConnectionError("the bank is closed")
+        return f"receipt {order}"
+
+    @local.task
+    def order(number: int) -> str:
+        current_job.once("note", calls.append, "note")
+        return current_job.once("charge", charge, number, retry=RetryManyTimes(3, "10s"))
+
+    job = order.enqueue(7)
+    assert not jobs.run_due()[0].done
+    assert "step 'charge' failed with ConnectionError: the bank is closed" in local.explain(job.id)
+    assert jobs.run_due() == []
+    for _ in range(2):
+        jobs.move_clock("11s")
+        jobs.run_due()
+    assert job.result(5) == "receipt 7"
+    assert calls == ["note", "charge", "charge", "charge"]
+    assert local.find(job.id).attempts == 1
+
+
+def test_the_error_of_a_step_is_raised_when_its_policy_gives_up(local: Recruiter, jobs: Sandbox) -> None:
+    calls = []
+
+    def charge() -> None:
+        calls.append("charge")
+        raise ConnectionError("the bank is closed")
+
+    @local.task(retry=RetryManyTimes(1, 0))
+    def order() -> None:
+        current_job.once("charge", charge, retry=RetryManyTimes(2, 0))
+
+    job = order.enqueue()
+    for _ in range(10):
+        jobs.run_due()
+    ended = local.find(job.id)
+    assert ended.error == "ConnectionError"
+    assert len(calls) == 6, "three tries of the step in each of two attempts of the job"
+    assert ended.attempts == 2
+
+
+def test_a_step_times_out_and_is_tried_again(local: Recruiter, jobs: Sandbox) -> None:
+    over = threading.Event()
+    calls = []
+
+    def ask() -> str:
+        calls.append("ask")
+        if len(calls) == 1:
+            over.wait(60)
+        return "answer"
+
+    @local.task
+    def order() -> str:
+        return current_job.once("ask", ask, retry=RetryManyTimes(1, 0), timeout="50ms")
+
+    job = order.enqueue()
+    jobs.run_due()
+    assert "TimeoutError: step 'ask' has not ended within" in str(local.find(job.id).checkpoints[0].problem)
+    jobs.run_due()
+    over.set()
+    assert job.result(5) == "answer"
+
+
+def test_a_coroutine_step_times_out_and_has_its_own_policy(local: Recruiter, jobs: Sandbox) -> None:
+    calls = []
+
+    async def ask() -> str:
+        calls.append("ask")
+        if len(calls) == 1:
+            await asyncio.sleep(60)
+        return "answer"
+
+    @local.task
+    async def order() -> str:
+        return await current_job.aonce("ask", ask, retry=RetryManyTimes(1, 0), timeout="50ms")
+
+    job = order.enqueue()
+    jobs.run_due()
+    jobs.run_due()
+    assert job.result(5) == "answer"
+
+
+def test_a_function_with_a_parameter_timeout_is_given_it(local: Recruiter, jobs: Sandbox) -> None:
+    def ask(timeout: int) -> int:
+        return timeout
+
+    @local.task
+    def order() -> int:
+        return current_job.once("ask", ask, timeout=5)
+
+    job = order.enqueue()
+    jobs.run_due()
+    assert job.result(5) == 5
+
+
+# -- changed code ----------------------------------------------------------------------------------------------------
+
+
+def release(local: Recruiter, function: Any) -> Any:
+    """The task `order` with other code."""
+    function.__name__ = function.__qualname__ = "order"
+    return local.task(name="order")(function)
+
+
+def paused_order(target: str) -> Any:
+    """A job that waits in its first release."""
+    with Recruiter(target) as first:
+
+        def order() -> None:
+            current_job.once("charge", str, 7)
+            current_job.once("mail", str, 8)
+            current_job.wait_for("go")
+
+        job = release(first, order).enqueue()
+        first.run("order")
+        return job.id
+
+
+def test_a_checkpoint_that_the_code_does_not_use_any_more_is_reported(
+    target: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    id = paused_order(target)
+    with Recruiter(target) as second:
+
+        def order() -> str:
+            current_job.once("pay", str, 7)
+            current_job.once("mail", str, 8)
+            current_job.wait_for("go")
+            current_job.wait_for("on")
+            return "done"
+
+        release(second, order)
+        second.signal(id, "go")
+        second.run("order")
+        told = "1 checkpoint of an earlier run not used by the code any more: 'charge'"
+        assert told in second.explain(id)
+        assert told in caplog.text
+        second.signal(id, "on")
+        second.run("order")
+        assert "succeeded" in second.explain(id)
+        assert told in second.explain(id)
+
+
+def test_checkpoints_in_another_order_are_reported(target: str) -> None:
+    id = paused_order(target)
+    with Recruiter(target) as second:
+
+        def order() -> str:
+            current_job.once("mail", str, 8)
+            current_job.once("charge", str, 7)
+            current_job.wait_for("go")
+            return "done"
+
+        release(second, order)
+        second.signal(id, "go")
+        second.run("order")
+        assert "checkpoints in another order than in an earlier run: 'mail', 'charge'" in second.explain(id)
+
+
+def test_unchanged_code_is_not_reported(target: str) -> None:
+    id = paused_order(target)
+    with Recruiter(target) as second:
+
+        def order() -> str:
+            current_job.once("charge", str, 7)
+            current_job.once("mail", str, 8)
+            current_job.wait_for("go")
+            return "done"
+
+        release(second, order)
+        second.signal(id, "go")
+        second.run("order")
+        assert "checkpoint" not in second.explain(id)
+
+
+def test_a_stored_result_of_another_type_names_the_step(target: str) -> None:
+    id = paused_order(target)
+    with Recruiter(target) as second:
+
+        def charge(order: int) -> dict[str, int]:
+            return {"order": order}
+
+        def order() -> None:
+            current_job.once("charge", charge, 7)
+
+        release(second, order)
+        second.signal(id, "go")
+        second.run("order")
+        ended = second.find(id)
+        assert ended.error is not None
+        assert ended.error.endswith(UnsupportedValue.__name__)
+        assert ended.message is not None
+        assert "step 'charge'" in ended.message
+        assert "Give the new step another name" in ended.message
+
+
+# -- kills -----------------------------------------------------------------------------------------------------------
+
+APPLICATION = """
+    import os, signal
+    from recruiter import Recruiter, RetryManyTimes, current_job
+
+    recruiter = Recruiter()
+    FOLDER = {folder!r}
+
+    def noted(name: str) -> int:
+        with open(os.path.join(FOLDER, name), "a") as file:
+            file.write("x")
+        return os.path.getsize(os.path.join(FOLDER, name))
+
+    def charge() -> str:
+        if noted("charge") == 1:
+            raise ConnectionError("the bank is closed")
+        if noted("killed") == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return "receipt"
+
+    @recruiter.task(retry=RetryManyTimes(3, 0))
+    def order() -> list[str]:
+        receipt = current_job.once("charge", charge, retry=RetryManyTimes(5, "100ms"))
+        answer = current_job.wait_for_any("approved", "rejected")
+        if noted("waited") == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [receipt, answer.name]
+"""
+
+
+def test_step_retries_and_waits_survive_kills(target: str, start: Starter, application: Written, tmp_path: Any) -> None:
+    """Given a job whose process is killed inside a step that had failed before, and again after the first of two
+    signals came, then the job ends with the step's result and with that signal."""
+    bootstrap = application(dedent(APPLICATION).format(folder=str(tmp_path)))
+    start("start", "recruiter", "--bootstrap", bootstrap)
+    start("start", "worker", "--bootstrap", bootstrap, "--processes", "1")
+    tasks = run_path(bootstrap)
+    tasks["recruiter"].point_at(target)
+    with tasks["recruiter"] as recruiter:
+        job = tasks["order"].enqueue()
+        eventually(lambda: "waits for the signal" in recruiter.explain(job.id), 60)
+        recruiter.signal(job.id, "rejected")
+        recruiter.signal(job.id, "approved")
+        assert job.result(60) == ["receipt", "rejected"]
+        assert os.path.getsize(tmp_path / "charge") == 3
