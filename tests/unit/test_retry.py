@@ -253,6 +253,7 @@ def test_every_word_of_why() -> None:
         "malformed",
         "policy-failed",
         "dependency-failed",
+        "not-needed",
     }
 
 
