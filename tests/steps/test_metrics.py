@@ -8,9 +8,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from bson import ObjectId
 from prometheus_client import CollectorRegistry, generate_latest
 
 from recruiter import Every, Recruiter, RetryLater, RetryManyTimes
+from recruiter.domain.flow import FlowStep
 from recruiter.domain.job import Execution, Job
 from recruiter.domain.retry.decision import Retry
 from recruiter.domain.statistics import Spread
@@ -151,6 +153,21 @@ class TestTheOldestDueJob:
             for group in ("generic", "mail", "later")
         }
         assert ages == {"generic": pytest.approx(5400, abs=60), "mail": pytest.approx(300, abs=60), "later": 0.0}
+
+
+    @pytest.mark.parametrize("short", [0, 10**9], ids=["lane by lane", "in one walk"])
+    def test_a_step_of_an_old_flow_is_as_old_as_its_release(
+        self, store: Store, recruiter: Recruiter, monkeypatch: pytest.MonkeyPatch, short: int
+    ) -> None:
+        monkeypatch.setattr(due_jobs, "_JOBS_PER_SEEK", short)
+        now = datetime.now(UTC)
+        step = a_job(flow=FlowStep(ObjectId(), "step"), scheduled_at=now - timedelta(hours=1), created_at=now)
+        insert(store, step)
+        store.scheduled.collection.update_one({"_id": step.id}, {"$set": {"flow.due": now - timedelta(minutes=1)}})
+
+        age = value(scraped(recruiter), "recruiter_oldest_due_job_age_seconds", group="generic")
+
+        assert age == pytest.approx(60, abs=30)
 
 
 class TestHowThingsAre:

@@ -66,7 +66,7 @@ def _when(job: Job, now: datetime) -> str | None:
         return "until its signal"
     if job.scheduled_at > now:
         return f"in {whole(job.scheduled_at - now)}"
-    return f"late {whole(now - job.scheduled_at)}"
+    return f"late {whole(now - job.due_since)}"
 
 
 def _what(job: Job, waits_for: str | None) -> str | None:
@@ -190,8 +190,8 @@ def _events(job: Job) -> Iterator[tuple[datetime, str]]:
     """Events at the same time keep this order."""
     yield job.created_at, "created"
     if isinstance(job.scheduled_at, datetime) and job.scheduled_at != UNTIL_SIGNAL:  # beyond the year 9999 it is none
-        before = any(attempt.ended_at and attempt.ended_at <= job.scheduled_at for attempt in job.executions)
-        yield job.scheduled_at, "due again" if before else "due"
+        before = any(attempt.ended_at and attempt.ended_at <= job.due_since for attempt in job.executions)
+        yield job.due_since, "due again" if before else "due"
     for number, attempt in _numbered(job):
         if attempt.started_at is not None:
             yield attempt.started_at, f"attempt {number} started on {attempt.worker}"

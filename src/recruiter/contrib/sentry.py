@@ -90,7 +90,7 @@ class Sentry(Instrument):
                 transaction.set_data("messaging.destination.name", job.group)
                 transaction.set_data("messaging.message.retry.count", start.number - 1)
                 transaction.set_data("messaging.message.body.size", len(encode({"args": job.args})))
-                latency = (datetime.now(UTC) - job.scheduled_at).total_seconds()
+                latency = (datetime.now(UTC) - job.due_since).total_seconds()
                 transaction.set_data("messaging.message.receive.latency", max(0.0, latency) * 1000)
                 check_in = self._check_in(job, start.recruiter)
                 yield _SentryFollower(cast(Transaction, transaction), self._retries, check_in)

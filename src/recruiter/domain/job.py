@@ -263,6 +263,12 @@ class Job:
     """Recorded changes by people and returns by workers; the last 50 entries. `history` has all events."""
 
     @property
+    def due_since(self) -> datetime:
+        """When it became due. A step of a flow has the place of its flow in the queue, and is due since its release."""
+        released_at = self.flow.due if self.flow is not None else None
+        return self.scheduled_at if released_at is None else max(self.scheduled_at, released_at)
+
+    @property
     def key(self) -> JobId:
         """The id of the first job of its chain of recoveries: retries, crashes and `recover` never change it."""
         if self.origin is not None:

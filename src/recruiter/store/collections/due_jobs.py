@@ -32,7 +32,7 @@ from recruiter.store.collections.scheduled import (
 )
 from recruiter.store.errors import store_call
 from recruiter.store.fields import LAST_MOMENT, moment, text
-from recruiter.store.job_fields import priority_of
+from recruiter.store.job_fields import priority_of, waits_after
 from recruiter.store.reading import ParsedCollection, parse_one, parsed
 
 MAX_LANES_PER_QUERY = 100
@@ -41,6 +41,7 @@ _SPARE_JOBS_PER_QUERY = 16
 """Extra jobs in each portion: most portions are not quite even."""
 _LANES_PER_BATCH = 10_000
 _MAX_PRIORITIES_PER_LANE = 20
+_MAX_JOBS_COMPARED_FOR_AGE = 10
 _MAX_UNITED_QUERIES = 50
 """Queries that are united in one aggregation."""
 _JOBS_PER_SEEK = 200
@@ -140,10 +141,11 @@ class DueJobs(ParsedCollection):
 
     @store_call
     def oldest_due(self, lanes: Iterable[str], now: datetime, held: Ids[JobId]) -> dict[str, datetime]:
-        """The time of the oldest due job of each lane that no worker holds. Lanes without one are left out.
+        """Since when the oldest due job of each lane waits that no worker holds. Lanes without one are left out.
 
         The due index has the oldest job of each priority first, so it takes one seek for each priority of a lane, up to
-        20. If most lanes are short (one for each customer), one walk through the index is quicker.
+        20. A step of a flow has the place of its flow, but waits only since its release: the first jobs are compared.
+        If most lanes are short (one for each customer), one walk through the index is quicker.
         """
         below: dict[str, int | float | None] = dict.fromkeys(lanes)
         if self.collection.estimated_document_count() < _JOBS_PER_SEEK * len(below):
@@ -153,11 +155,11 @@ class DueJobs(ParsedCollection):
             queries: list[tuple[Document, int]] = []
             for lane, priority in below.items():
                 lower = {} if priority is None else {"priority": {"$lt": priority}}
-                queries.append(({"lane": lane, **lower, **_due_by(now, held)}, 1))
+                queries.append(({"lane": lane, **lower, **_due_by(now, held)}, _MAX_JOBS_COMPARED_FOR_AGE))
             below = {}
-            for candidate in parsed(NAME, self._first_of_each(queries, DUE), _candidate):
+            for candidate, since in parsed(NAME, self._first_of_each(queries, DUE, {"flow.due": 1}), _candidate_since):
                 lane = str(candidate.lane)
-                oldest[lane] = min(candidate.scheduled_at, oldest.get(lane, candidate.scheduled_at))
+                oldest[lane] = min(since, oldest.get(lane, since))
                 below[lane] = candidate.priority
             if not below:
                 break
@@ -165,14 +167,17 @@ class DueJobs(ParsedCollection):
 
     def _oldest_of_all(self, now: datetime, held: Ids[JobId]) -> Parsed[tuple[str, datetime]]:
         match = {**HAS_LANE, "scheduled_at": {"$lte": now}, "_id": {"$nin": list(held)}}
-        group = {"_id": "$lane", "since": {"$min": "$scheduled_at"}}
+        group = {"_id": "$lane", "since": {"$min": {"$max": ["$scheduled_at", "$flow.due"]}}}
         found = self._raw.aggregate([{"$match": match}, {"$group": group}, {"$set": {"_id": _SHORT_LANE}}], hint=DUE)
         return parsed(NAME, found, lambda row: (text(row, "_id", longest=MAX_LANE_BYTES), moment(row, "since")))
 
-    def _first_of_each(self, queries: Sequence[tuple[Document, int]], index: str) -> list[Any]:
+    def _first_of_each(
+        self, queries: Sequence[tuple[Document, int]], index: str, more_fields: Document | None = None
+    ) -> list[Any]:
         """The first jobs, in the order of their turns, that each query finds, up to its number."""
+        fields = {**_PLANNED, **(more_fields or {})}
         pipelines: list[list[Document]] = [
-            [{"$match": query}, {"$sort": dict(TURN)}, {"$limit": count}, {"$project": _PLANNED}]
+            [{"$match": query}, {"$sort": dict(TURN)}, {"$limit": count}, {"$project": fields}]
             for query, count in queries
         ]
         found: list[Any] = []
@@ -279,6 +284,10 @@ def _own_lane(document: Document) -> str:
     """The lane by its fields for a running job that is being cancelled, or is a step of a paused flow."""
     lane = text(document, "lane", longest=MAX_LANE_BYTES)
     return lane_of(document) if lane in (BLOCKED_LANE, CANCELLED_LANE) else lane
+
+
+def _candidate_since(document: Document) -> tuple[Candidate, datetime]:
+    return _candidate(document), waits_after(document)
 
 
 def _candidate(document: Document) -> Candidate:
