@@ -27,7 +27,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
-LANGUAGES = {"python", "sh", "toml", "json", "js", "text", "py"}
+LANGUAGES = {"python", "sh", "toml", "json", "js", "text", "py", "nginx"}
 """`py` is the code of other tools, which is shown beside ours and not run."""
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
