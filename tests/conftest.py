@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -120,6 +121,21 @@ def compiled_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         yield
+
+
+@pytest.fixture(autouse=True)
+def signals_as_before() -> Iterator[None]:
+    """A command that runs in this process leaves its handlers behind: the next Ctrl-C would be for it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
+    before = [(number, signal.getsignal(number)) for number in numbers]
+    yield
+    if any(signal.getsignal(number) is not handler for number, handler in before):
+        signal.set_wakeup_fd(-1)
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

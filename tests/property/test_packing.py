@@ -276,7 +276,7 @@ def may_wait_in_a_buffer(lane: Lane, world: World) -> bool:
 
 
 def metered(lane: Lane, world: World) -> bool:
-    return bool(lane.needs) or any(limit.covers(lane) for limit in world.limits)
+    return bool(lane.needs) or lane.isolated or any(limit.covers(lane) for limit in world.limits)
 
 
 def check_reasons(after: World, packing: Packing, candidates: list[Candidate]) -> None:

@@ -33,8 +33,8 @@ TALKING: dict[type, set[str]] = {
         *("run", "run_all", "watch", "flush_jobs_synchronously"),
     },
     Task: {"enqueue", "enqueue_many", "create", "create_many"},
-    JobBuilder: {"enqueue", "execute", "create"},
-    WorkableJob: {"enqueue", "execute", "create"},
+    JobBuilder: {"enqueue", "enqueue_with_signal", "execute", "create"},
+    WorkableJob: {"enqueue", "enqueue_with_signal", "execute", "create"},
     JobHandle: {"wait", "result"},
     Jobs: {
         *("list", "count", "cancel", "recover", "remove", "id_of", "recognize"),
@@ -66,7 +66,7 @@ SILENT: dict[type, set[str]] = {
         # A flow is put together; `start` and `astart` store it.
         *("flow", "chain", "fan_out"),
         # What the builder delegates to; its own last words have async forms.
-        *("send", "asend", "send_many", "produce", "run_here"),
+        *("send", "asend", "send_many", "produce", "run_here", "signalling"),
     },
     Task: {"job", "after_success", "after_failure", "after_last_failure", "finalize", "repeat", "repeat_with_policy"},
     JobBuilder: {*_SAYING, "build", "as_step", "as_template"},

@@ -156,7 +156,7 @@ def test_secrets_are_masked_by_their_names_at_every_depth(lines: Lines) -> None:
         assert "4711" not in line
         told = json.loads(line)
         assert (told["password"], told["api_key"], told["session_token"]) == ("***", "***", "***")
-        assert told["customer"] == {"id": 42, "Client-Secret": "***", "logins": [{"pin": 1, "passwd": "***"}]}
+        assert told["customer"] == {"id": 42, "Client-Secret": "***", "logins": [{"pin": "***", "passwd": "***"}]}
         assert (told["tokens"], told["secret"]) == (512, None)
 
 
