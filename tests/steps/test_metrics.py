@@ -154,7 +154,6 @@ class TestTheOldestDueJob:
         }
         assert ages == {"generic": pytest.approx(5400, abs=60), "mail": pytest.approx(300, abs=60), "later": 0.0}
 
-
     @pytest.mark.parametrize("short", [0, 10**9], ids=["lane by lane", "in one walk"])
     def test_a_step_of_an_old_flow_is_as_old_as_its_release(
         self, store: Store, recruiter: Recruiter, monkeypatch: pytest.MonkeyPatch, short: int
