@@ -218,7 +218,7 @@ class CurrentJob:
 
         Names are unique in a job: in a loop, make each its own. Raises UnsupportedValue or JobTooLarge when the result
         cannot be stored, in this run and in each later one; the function is not called again. Raises Superseded when
-        the job is not this worker's any more.
+        another worker holds the job.
         """
         checkpoints = self._checkpoints(name)
         rules = _rules(function, kwargs)
@@ -317,8 +317,8 @@ class CurrentJob:
             attempt.pause(JobPauses(told, until=decision.at, checkpoints=checkpoints.slept(name, cut(told))))
 
     def sleep(self, duration: DurationLike) -> None:
-        """Lets so much time pass without occupying a slot: the job leaves its worker, and is run again, from its
-        beginning, when the time is over; then this call returns at once. No attempt is counted.
+        """Sleeps without occupying a slot: the job leaves its worker, and runs again from its beginning when the time
+        has passed. Then this call returns immediately. No attempt is counted.
 
         The code before it runs again: do with `once` what must not be done twice. Works for days as for seconds, and
         survives every restart. Raises InvalidDuration.

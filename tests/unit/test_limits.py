@@ -93,7 +93,7 @@ class TestMaking:
 
     @pytest.mark.parametrize("wrong", [{"count": 1, "seconds": 1}, {"at_once": 1, "count": 1, "seconds": 1}], ids=str)
     def test_resources_have_no_rate(self, wrong: dict[str, Any]) -> None:
-        with pytest.raises(SettingsError, match="amount at once"):
+        with pytest.raises(SettingsError, match="is an amount; rates"):
             Limit.of("resource:mem", **wrong)
 
 

@@ -57,7 +57,7 @@ class FlowStep:
     added: ObjectId | None = None
     """What it is ordered by among steps that were added at the same moment, if its own id does not say it."""
     delay: float | None = None
-    """Seconds between the moment when nothing holds it back any more and its time."""
+    """Seconds between its release and its time."""
     name: str | None = None
     """Unique in its flow; None for most steps."""
     failed: frozenset[JobId] = frozenset()
@@ -141,7 +141,7 @@ class FlowState(StrEnum):
 
 
 def outcome(failed: int, cancelled: bool) -> FlowState:
-    """The state of a flow whose steps have all ended, of which so many have not succeeded."""
+    """The state of a flow whose steps have all ended; `failed` is the number of steps that did not succeed."""
     if not failed:
         return FlowState.SUCCEEDED
     return FlowState.CANCELLED if cancelled else FlowState.FAILED
@@ -214,7 +214,7 @@ def _cycle(graph: Mapping[T, Sequence[T]], stuck: set[T]) -> list[T]:
 
 
 FOLDED = 5
-"""So many steps in a row that look alike, and that no other stands under, are one line."""
+"""Minimum number of identical steps in a row, without steps below them, that are shown as one line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -390,7 +390,7 @@ def snoozed(
 
 
 def _has_come(name: str, number: int) -> Document:
-    """The expression: the job has so many signals of this name."""
+    """The expression: the job has at least this number of signals of this name."""
     named = {"$filter": {"input": {"$ifNull": ["$signals", []]}, "cond": {"$eq": ["$$this.name", {"$literal": name}]}}}
     return {"$gte": [{"$size": named}, number]}
 

@@ -223,7 +223,7 @@ class Checkpoints:
             except UnsupportedValue as mismatch:
                 raise UnsupportedValue(
                     f"step {checkpoint.name!r} of job {self._document['_id']!r} was done by other code, and its stored "
-                    f"result does not fit the annotation of its function any more ({mismatch}). Give the new step "
+                    f"result no longer fits the annotation of its function ({mismatch}). Give the new step "
                     "another name, or let its function return the old type"
                 ) from None
         error = JobTooLarge if "larger than" in checkpoint.problem else UnsupportedValue

@@ -157,9 +157,9 @@ class Limit:
     def __post_init__(self) -> None:
         kind, name = split_subject(self.subject)
         if self.at_once is None and self.rate is None:
-            raise SettingsError(f"a limit of {self.subject} needs a number of jobs at once, or a rate")
+            raise SettingsError(f"a limit of {self.subject} needs a number of running jobs, or a rate")
         if kind == RESOURCE and (self.rate is not None or self.at_once is None):
-            raise SettingsError(f"a limit of {self.subject} is an amount at once; rates are for tasks, groups and keys")
+            raise SettingsError(f"a limit of {self.subject} is an amount; rates are for tasks, groups and keys")
         if kind != RESOURCE and self.floating:
             raise SettingsError(f"only a resource can be floating, not {self.subject}")
         try:

@@ -28,7 +28,7 @@ from recruiter.errors import InvalidJob
 AmountLike = int | float | str
 
 MAX_RESOURCES = 16
-"""So many kinds may one job need, or one host have: the needs of a job are part of an index key."""
+"""Maximum number of kinds that a job needs or a host has: the needs of a job are part of an index key."""
 MAX_AMOUNT = 2**60
 """An exbibyte, and more of anything than there is."""
 MIN_MEMORY_BYTES = 2**20
@@ -115,7 +115,7 @@ NOTHING = Needs()
 
 
 def amount_of(resource: str, value: object) -> int:
-    """So many thousandths of this resource; raises InvalidJob for what is no amount."""
+    """The thousandths of this resource. Raises InvalidJob for a value that is not an amount."""
     if value is None:
         return 0
     if isinstance(value, bool) or not isinstance(value, int | float | str):

@@ -16,7 +16,7 @@ _RATE_MEMORY_SECONDS = 0.5
 
 
 def seconds_until_room(holds: int, slots: int, prefetch: int) -> float:
-    """When a worker that holds so many jobs will take more; 0 when that cannot be known. It ends as many as it
+    """Seconds until a worker with this load takes more jobs; 0 if that is unknown. It ends as many jobs as it
     prefetches within `PREFETCH_SECONDS`; at the cap it may be several times as quick."""
     beyond = max(0.0, holds - slots - prefetch * REFILLED_AT)
     horizon = PREFETCH_SECONDS if prefetch < MAX_PREFETCHED_JOBS else PREFETCH_SECONDS / 6
@@ -36,7 +36,7 @@ class Throughput:
         self._since = 0.0
 
     def count(self, ended: int, now: float) -> None:
-        """So many jobs have been settled by now (seconds that never jump)."""
+        """Counts settled jobs; `now` is the monotonic clock in seconds."""
         self._ended += ended
         elapsed = now - self._since
         if elapsed < _MIN_SPAN_SECONDS:
