@@ -16,7 +16,7 @@ from recruiter.store.collections import flows, scheduled, schedulers
 from recruiter.store.database import Store
 from recruiter.views.find import anything_to_do
 from tests.flows import Stage
-from tests.samples import on_the_roster
+from tests.samples import a_job, hold, on_the_roster
 
 PAST = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -102,3 +102,19 @@ class TestRunAll:
 def test_what_an_idle_leader_looks_around_for(store: Store, collection: str, lane: str | None, unusual: bool) -> None:
     """A round that finds no room does not look for what was cancelled, and one that finds some not for schedulers."""
     assert _is_unusual(store, Change(store.name_of(collection), lane)) is unusual
+
+
+def test_a_job_that_goes_back_while_the_worker_asks_is_still_to_do(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a job that this worker holds, when it hands it back between two questions, then there is work to do."""
+    (id,) = hold(store, a_job(scheduled_at=PAST, created_at=PAST))
+    find_due = store.due_jobs.due
+
+    def hand_back_and_find(*arguments: Any) -> Any:
+        store.transactions.hand_back("w1", [id])
+        return find_due(*arguments)
+
+    monkeypatch.setattr(store.due_jobs, "due", hand_back_and_find)
+
+    assert anything_to_do(store, "w1", {a_job().task}, store.clock.now())

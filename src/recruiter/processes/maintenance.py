@@ -132,7 +132,7 @@ class Maintenance:
 
     def before_round(self) -> None:
         self._carefully(lambda: self._repeater.step(self._leadership.term, self._leadership.holder))
-        if self.expects_markers:
+        if self.expects_markers and self._pass is None:  # an unfinished pass has released steps: these come first
             self._carefully(lambda: self._release(_MAX_RELEASING_FIRST_SECONDS))
 
     def after_round(self, round: Round, seconds: float, rules: Rules) -> None:

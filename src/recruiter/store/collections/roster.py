@@ -248,6 +248,11 @@ class Roster(ParsedCollection):
         """Every held job, including jobs of entries that are otherwise unreadable."""
         return {job for _, jobs in self._assigned(session) for job in jobs}
 
+    @store_call
+    def held_by_others(self, worker: str) -> set[JobId]:
+        """The jobs that other workers hold."""
+        return {job for id, jobs in self._assigned() if id != worker for job in jobs}
+
     def _assigned(self, session: ClientSession | None = None) -> Iterator[tuple[str, list[JobId]]]:
         for document in self._raw.find({}, {"assigned": 1}, session=session):
             fields = decode_leniently(bytes(document.raw))
