@@ -88,6 +88,7 @@ class User:
 
     @property
     def can_act(self) -> bool:
+        """Whether the user may change something."""
         return self.role == "operator"
 
 
@@ -303,6 +304,7 @@ class ProxyHeader:
 
     @property
     def has_secret(self) -> bool:
+        """Whether the proxy must prove itself by a shared secret."""
         return bool(self._secret)
 
     async def __call__(self, request: Request) -> User:
