@@ -21,6 +21,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from typing import Any, Literal
@@ -345,6 +346,9 @@ def _as_utf8(header: str) -> str:
         return header
 
 
+_DISCARD_SECONDS = 1.0
+
+
 @dataclass(frozen=True)
 class Guard:
     """Wraps the console: bounds bodies, refuses requests that another site triggers, and sets protective headers."""
@@ -369,6 +373,8 @@ class Guard:
                     sent[name] = value
                 if "cache-control" not in sent:
                     sent["cache-control"] = "no-store"
+                if headers.get("content-length", "").isdigit() and int(headers["content-length"]) <= MAX_BODY_BYTES:
+                    await body.discard()  # a connection that is closed with unread data loses the answer
                 if not body.is_complete:  # so that the server does not read the rest
                     sent["connection"] = "close"
             await send(message)
@@ -403,6 +409,13 @@ class _Body:
         self._bytes = 0
         self._until: float | None = None
         self.is_complete = not has_body
+
+    async def discard(self) -> None:
+        """Reads the rest, as far as it arrives soon."""
+        with suppress(HTTPException, TimeoutError):
+            async with asyncio.timeout(_DISCARD_SECONDS):
+                while not self.is_complete:
+                    await self.receive()
 
     async def receive(self) -> Message:
         if self.is_complete:
