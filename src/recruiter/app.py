@@ -151,23 +151,11 @@ class Recruiter(Producer):
         Give another `id` to run the same data again. The handle's `created` is true if the job is new. Raises the
         errors of `job`, and JobTooLarge.
         """
-        return self._to_create(task, data, id).create(session=session, server_timeout=server_timeout)
-
-    async def acreate(
-        self,
-        task: str,
-        data: Mapping[str, Any] | Sequence[Any] = _NOTHING,
-        *,
-        id: JobId | None = None,
-        session: Session | None = None,
-        server_timeout: DurationLike | None = None,
-    ) -> JobHandle[Any]:
-        """Like `create`, without blocking the event loop. The session may be of an AsyncMongoClient."""
-        return await self._to_create(task, data, id).acreate(session=session, server_timeout=server_timeout)
-
-    def _to_create(self, task: str, data: Mapping[str, Any] | Sequence[Any], id: JobId | None) -> JobBuilder[Any]:
         job = self.job(task, data)
-        return job if id is None else job.with_id(id)
+        job = job if id is None else job.with_id(id)
+        return job.create(session=session, server_timeout=server_timeout)
+
+    acreate = async_face(create)
 
     def find(self, id: JobId) -> Job:
         """The job; an ArchivedJob when it has ended. The id may be given as text. Raises JobNotFound."""

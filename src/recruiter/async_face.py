@@ -4,6 +4,9 @@ There is one implementation. The async call runs it in a thread, so the loop is 
 be called thousands of times concurrently, needs no thread: the thread that writes for all callers answers the coroutine
 (`steps/enqueue.py`). Cancelling the awaiting task stops waiting; it does not stop a call that has begun.
 
+A session of an AsyncMongoClient can only be used on the loop of its client. The call in the thread makes each operation
+of such a session there (`Caller`).
+
 Calls that only talk to MongoDB share a pool of threads. A call that runs user code gets a separate thread: user code
 may take long, and may itself await an async call, so it must not occupy the threads that other calls wait for.
 """
@@ -14,10 +17,12 @@ import asyncio
 import contextvars
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial, update_wrapper
+from inspect import signature
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 P = ParamSpec("P")
@@ -28,15 +33,55 @@ _runs_user_code: list[None] = []
 """One for each open block of `every_call_runs_user_code`."""
 
 
-def in_a_thread(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
+class Caller:
+    """The coroutine that waits for a call in a thread. Until it is cancelled, the call can use its loop."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelled = False
+
+    def on_loop(self, make: Callable[[], Awaitable[Any]]) -> Any:
+        """Awaits an operation on the loop, and returns its answer to the thread."""
+
+        async def operation() -> Any:
+            self._task = asyncio.current_task()
+            if self._cancelled:
+                raise asyncio.CancelledError
+            return await make()
+
+        return asyncio.run_coroutine_threadsafe(operation(), self.loop).result()
+
+    async def cancel(self) -> None:
+        """Returns when no operation runs on the loop. No other one starts: the coroutine may close its session now."""
+        self._cancelled = True
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+
+_caller: ContextVar[Caller | None] = ContextVar("recruiter_caller", default=None)
+
+
+def waiting_caller() -> Caller | None:
+    """The coroutine that waits for this call; None for a plain call."""
+    return _caller.get()
+
+
+async def in_a_thread(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Runs the call without blocking the loop. The pool is larger than that of asyncio: its threads only wait."""
     global _threads
-    if _runs_user_code:
-        return in_its_own_thread(call, *args, **kwargs)
-    if _threads is None:
-        _threads = ThreadPoolExecutor(64, thread_name_prefix="recruiter")
-    context = contextvars.copy_context()
-    return asyncio.get_running_loop().run_in_executor(_threads, partial(context.run, call, *args, **kwargs))
+    caller, context = Caller(), contextvars.copy_context()
+    context.run(_caller.set, caller)
+    try:
+        if _runs_user_code:
+            return await context.run(lambda: in_its_own_thread(call, *args, **kwargs))
+        if _threads is None:
+            _threads = ThreadPoolExecutor(64, thread_name_prefix="recruiter")
+        return await caller.loop.run_in_executor(_threads, partial(context.run, call, *args, **kwargs))
+    except asyncio.CancelledError:
+        await caller.cancel()
+        raise
 
 
 def calls_run_user_code() -> bool:
@@ -119,7 +164,8 @@ def named_like(
     update_wrapper(awaited, call)
     awaited.__name__ = f"a{call.__name__}"
     awaited.__qualname__ = call.__qualname__.removesuffix(call.__name__) + awaited.__name__
-    awaited.__doc__ = f"Like `{call.__name__}`, without blocking the event loop."
+    session = " The session may be of an AsyncMongoClient." if "session" in signature(call).parameters else ""
+    awaited.__doc__ = f"Like `{call.__name__}`, without blocking the event loop.{session}"
     return awaited
 
 

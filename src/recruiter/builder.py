@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, Unpack, cast, overload
 
-from recruiter.async_face import in_a_thread, in_its_own_thread
+from recruiter.async_face import async_face, in_a_thread, in_its_own_thread
 from recruiter.domain.arguments.results import WithResults, steps_in
 from recruiter.domain.arguments.values import to_bson
 from recruiter.domain.duration import DurationLike, to_timedelta
@@ -31,7 +31,7 @@ from recruiter.store.codec import new_id
 from recruiter.store.collections.creations import content_id
 from recruiter.store.connection import answered_within
 from recruiter.store.fields import check_id
-from recruiter.store.in_session import Creation, InSession, Produced, Session, Steps, UniqueJob, aperform, is_async
+from recruiter.store.in_session import Creation, InSession, Produced, Session, Steps, UniqueJob
 from recruiter.store.payload import Owner
 from recruiter.workable import Workable, stored, tags_of
 
@@ -181,12 +181,7 @@ class JobBuilder(HasOptions, Generic[R]):
             with answered_within(server_timeout), self._producing():
                 self._check_background()
                 return await self._sender.asend(self.made(), self._draft.returns)
-        if session is None or not is_async(session):
-            return await in_a_thread(self.enqueue, session=session, server_timeout=server_timeout)
-        with answered_within(server_timeout), self._producing():
-            self._check_background()
-            job = await in_a_thread(self.made)
-            return self._handle(await aperform(self._sender.store, session, self._storing(job)))
+        return await in_a_thread(self.enqueue, session=session, server_timeout=server_timeout)
 
     def enqueue_with_signal(
         self,
@@ -204,22 +199,7 @@ class JobBuilder(HasOptions, Generic[R]):
         with answered_within(server_timeout), self._producing():
             return self._handle(self._sender.produce(self._storing_with_signal(signal, data, by), session))
 
-    async def aenqueue_with_signal(
-        self,
-        signal: str,
-        data: Any = None,
-        *,
-        by: str | None = None,
-        session: Session | None = None,
-        server_timeout: DurationLike | None = None,
-    ) -> JobHandle[R]:
-        """Like `enqueue_with_signal`, without blocking the event loop. The session may be of an AsyncMongoClient."""
-        if session is None or not is_async(session):
-            options: dict[str, Any] = {"by": by, "session": session, "server_timeout": server_timeout}
-            return await in_a_thread(self.enqueue_with_signal, signal, data, **options)
-        with answered_within(server_timeout), self._producing():
-            storing = await in_a_thread(self._storing_with_signal, signal, data, by)
-            return self._handle(await aperform(self._sender.store, session, storing))
+    aenqueue_with_signal = async_face(enqueue_with_signal)
 
     def _storing_with_signal(
         self, signal: str, data: Any, by: str | None
@@ -272,16 +252,7 @@ class JobBuilder(HasOptions, Generic[R]):
             creation = self.creation()
             return self._handle(self._sender.produce(lambda here: here.create([creation]), session))
 
-    async def acreate(
-        self, *, session: Session | None = None, server_timeout: DurationLike | None = None
-    ) -> JobHandle[R]:
-        """Like `create`, without blocking the event loop. The session may be of an AsyncMongoClient."""
-        if session is None or not is_async(session):
-            return await in_a_thread(self.create, session=session, server_timeout=server_timeout)
-        with answered_within(server_timeout), self._producing():
-            creation = await in_a_thread(self.creation)
-            store = self._sender.store
-            return self._handle(await aperform(store, session, lambda here: here.create([creation])))
+    acreate = async_face(create)
 
     @property
     def _runs_here(self) -> bool:

@@ -20,7 +20,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypedDict, TypeVar,
 
 from bson import ObjectId
 
-from recruiter.async_face import async_face, in_a_thread
+from recruiter.async_face import async_face
 from recruiter.builder import JobBuilder, job_by_name, job_of_workable
 from recruiter.domain.arguments.results import HasResult, StepResult
 from recruiter.domain.duration import DurationLike, to_seconds
@@ -37,7 +37,7 @@ from recruiter.steps.control_flow import cancel_flow, pause_flow, resume_flow, r
 from recruiter.store.codec import job_document, new_id
 from recruiter.store.collections import flows
 from recruiter.store.connection import answered_within
-from recruiter.store.in_session import Session, aperform, is_async
+from recruiter.store.in_session import Session
 from recruiter.task import Task
 from recruiter.views.flows import FlowReport, StepReport, flow_id, flow_report, flow_reports, found, step_reports
 from recruiter.workable import Workable
@@ -511,15 +511,7 @@ class Flow(_Adding):
             self._recruiter.produce(lambda here: here.start_flow(flow, jobs, own_ids=own_ids), session)
         return self._handle()
 
-    async def astart(self, *, session: Session | None = None, server_timeout: DurationLike | None = None) -> FlowHandle:
-        """Like `start`, without blocking the event loop. The session may be of an AsyncMongoClient."""
-        if session is None or not is_async(session):
-            return await in_a_thread(self.start, session=session, server_timeout=server_timeout)
-        with answered_within(server_timeout), self._producing():
-            flow, jobs = await in_a_thread(self._built)
-            store, own_ids = self._recruiter.store, self._own_ids
-            await aperform(store, session, lambda here: here.start_flow(flow, jobs, own_ids=own_ids))
-        return self._handle()
+    astart = async_face(start)
 
     @property
     def _own_ids(self) -> bool:

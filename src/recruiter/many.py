@@ -12,7 +12,6 @@ from typing import Any, Generic, Literal, TypedDict, TypeVar, get_args
 from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
 
-from recruiter.async_face import in_a_thread
 from recruiter.builder import JobBuilder
 from recruiter.domain.duration import DurationLike
 from recruiter.domain.job import Job, JobId
@@ -32,8 +31,6 @@ from recruiter.store.in_session import (
     Produced,
     Session,
     Steps,
-    aperform,
-    is_async,
 )
 from recruiter.store.payload import Owner
 
@@ -115,18 +112,8 @@ class Many(Generic[R]):
             self._send(errors)
         return self._answered(errors)
 
-    async def aenqueue(self, errors: Errors) -> list[Any]:
-        if self._session is None or not is_async(self._session):
-            return await in_a_thread(self.enqueue, errors)
-        return await self._aproduce(self._session, errors, *self._enqueuing)
-
     def create(self, errors: Errors) -> list[Any]:
         return self._produce(errors, JobBuilder.creation, InSession.create)
-
-    async def acreate(self, errors: Errors) -> list[Any]:
-        if self._session is None or not is_async(self._session):
-            return await in_a_thread(self.create, errors)
-        return await self._aproduce(self._session, errors, JobBuilder.creation, InSession.create)
 
     @property
     def _is_unique(self) -> bool:
@@ -144,14 +131,6 @@ class Many(Generic[R]):
         with answered_within(self._timeout), self._producing():
             for batch in self._batches(errors, build):
                 self._note(batch, self._sender.produce(_writing(write, batch), self._session))
-        return self._answered(errors)
-
-    async def _aproduce(
-        self, session: Session, errors: Errors, build: Callable[[JobBuilder[R]], T], write: Write[T]
-    ) -> list[Any]:
-        with answered_within(self._timeout), self._producing():
-            for batch in await in_a_thread(self._batches, errors, build):
-                self._note(batch, await aperform(self._sender.store, session, _writing(write, batch)))
         return self._answered(errors)
 
     def _producing(self) -> AbstractContextManager[Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from bson.raw_bson import RawBSONDocument
 
-from recruiter.async_face import async_face, calls_run_user_code, in_a_thread
+from recruiter.async_face import async_face, calls_run_user_code
 from recruiter.attempt import log_context
 from recruiter.clock import SystemClock
 from recruiter.domain.duration import DurationLike, to_seconds
@@ -37,9 +37,7 @@ from recruiter.store.in_session import (
     InSession,
     Session,
     Steps,
-    aperform,
     in_own_transaction,
-    is_async,
     perform,
 )
 from recruiter.store.payload import Owner, Payload, PayloadCodec, Sealed
@@ -160,18 +158,7 @@ class Producer(RegistryOwner):
         if not self.produce(self.signalling(job, name, stored, by), session):
             raise signal.not_signalled(self.store, job, name)
 
-    async def asignal(
-        self, id: JobId, name: str, data: Any = None, *, by: str | None = None, session: Session | None = None
-    ) -> None:
-        """Like `signal`, without blocking the event loop. The session may be of an AsyncMongoClient."""
-        if session is None or not is_async(session):
-            await in_a_thread(self.signal, id, name, data, by=by, session=session)
-            return
-        check_remark(by, None)
-        name, stored = signal.checked_signal(name, data)
-        job = await in_a_thread(find.meant, self.store, id)
-        if not await aperform(self.store, session, self.signalling(job, name, stored, by)):
-            raise await in_a_thread(signal.not_signalled, self.store, job, name)
+    asignal = async_face(signal)
 
     def signalling(self, job: JobId, name: str, stored: Any, by: str | None) -> Callable[[InSession], Steps[bool]]:
         """Sends a checked signal; false when the job cannot take it."""
@@ -198,32 +185,14 @@ class Producer(RegistryOwner):
         is part of the caller's own transaction. Raises JobNotFound if the job has not ended or does not exist,
         JobSucceeded, and InvalidSession.
         """
-        job = self._anew(id, schedule_at, again)
+        at = recover.checked_moment(schedule_at)
+        job = recover.job_anew(self.store, find.meant(self.store, id), self.clock.now(), at, again=again)
         with self.instruments.producing(lambda: SendStart(job.task, 1, self, job.group)):
             job = self.instruments.stamped(job)
             self.produce(recover.recovering(job), session)
         return self.handle(job.id, key=job.key)
 
-    async def arecover(
-        self,
-        id: JobId,
-        *,
-        schedule_at: datetime | None = None,
-        again: bool = False,
-        session: Session | None = None,
-    ) -> JobHandle[Any]:
-        """Like `recover`, without blocking the event loop. The session may be of an AsyncMongoClient."""
-        if session is None or not is_async(session):
-            return await in_a_thread(self.recover, id, schedule_at=schedule_at, again=again, session=session)
-        job = await in_a_thread(self._anew, id, schedule_at, again)
-        with self.instruments.producing(lambda: SendStart(job.task, 1, self, job.group)):
-            job = self.instruments.stamped(job)
-            await aperform(self.store, session, recover.recovering(job))
-        return self.handle(job.id, key=job.key)
-
-    def _anew(self, id: JobId, schedule_at: datetime | None, again: bool) -> Job:
-        at = recover.checked_moment(schedule_at)
-        return recover.job_anew(self.store, find.meant(self.store, id), self.clock.now(), at, again=again)
+    arecover = async_face(recover)
 
     # -- for extensions ------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from recruiter.async_face import async_face, in_a_thread
+from recruiter.async_face import async_face
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
 from recruiter.domain.job import ArchivedJob, Job
 from recruiter.domain.names import check_remark
@@ -23,7 +23,7 @@ from recruiter.errors import InvalidSchedule
 from recruiter.producer import Producer
 from recruiter.results import JobHandle
 from recruiter.steps import repeat
-from recruiter.store.in_session import Session, aperform, is_async
+from recruiter.store.in_session import Session
 
 if TYPE_CHECKING:
     from recruiter.builder import JobBuilder
@@ -140,22 +140,13 @@ class SchedulerHandle:
     def run_now(self, *, session: Session | None = None) -> JobHandle[Any]:
         """Enqueues an extra occurrence now, even if the scheduler is paused. With a `session` it is part of the
         caller's own transaction. Raises SchedulerNotFound, InvalidSession."""
-        job = self._extra_job()
+        job = repeat.extra_job(self.find(), self._sender.clock.now())
         if session is None:
             return self._sender.send(job)
         self._sender.produce(lambda here: here.enqueue([job], own_ids=False), session)
         return self._sender.handle(job.id)
 
-    async def arun_now(self, *, session: Session | None = None) -> JobHandle[Any]:
-        """Like `run_now`, without blocking the event loop. The session may be of an AsyncMongoClient."""
-        if session is None or not is_async(session):
-            return await in_a_thread(self.run_now, session=session)
-        job = await in_a_thread(self._extra_job)
-        await aperform(self._sender.store, session, lambda here: here.enqueue([job], own_ids=False))
-        return self._sender.handle(job.id)
-
-    def _extra_job(self) -> Job:
-        return repeat.extra_job(self.find(), self._sender.clock.now())
+    arun_now = async_face(run_now)
 
     def remove(self) -> int:
         """Removes it, and cancels its jobs that have not ended; returns how many."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import update_wrapper
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
+from recruiter.async_face import in_a_thread
 from recruiter.builder import JobBuilder, JobDraft
 from recruiter.domain.names import check_aliases, check_name
 from recruiter.domain.options import TaskOptions
@@ -98,7 +99,7 @@ class Task(Generic[P, C, R]):
         self, calls: Iterable[Call], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R]] | list[JobHandle[R] | RecruiterError]:
         """Like `enqueue_many`, without blocking the event loop. The session may be of an AsyncMongoClient."""
-        return await self._many(calls, options).aenqueue(errors)
+        return await in_a_thread(self._many(calls, options).enqueue, errors)
 
     @overload
     def create_many(
@@ -127,7 +128,7 @@ class Task(Generic[P, C, R]):
         self, calls: Iterable[Call], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R]] | list[JobHandle[R] | RecruiterError]:
         """Like `create_many`, without blocking the event loop. The session may be of an AsyncMongoClient."""
-        return await self._many(calls, options).acreate(errors)
+        return await in_a_thread(self._many(calls, options).create, errors)
 
     def job(self, /, *args: P.args, **kwargs: P.kwargs) -> JobBuilder[R]:
         """A builder for a job with these arguments: `.schedule_in("5 minutes").enqueue()`.

@@ -1,7 +1,8 @@
 """Writes jobs in a session: in the caller's transaction, on the caller's client, or in a transaction of Recruiter.
 
 The client may be pymongo's MongoClient or its AsyncMongoClient. There is one implementation for both: a method yields
-calls to the driver and receives the answers. `perform` makes the calls; `aperform` makes and awaits them.
+calls to the driver and receives the answers. `perform` makes the calls; those on a session of an AsyncMongoClient are
+awaited on the loop of the coroutine that waits for this thread.
 
 A session writes where its client is connected. If that is another deployment than the recruiter's, the job would be
 stored where no worker looks, so this is refused. Two clients are on the same deployment if they reach the same primary:
@@ -24,8 +25,8 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.client_session import ClientSession
 from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure, PyMongoError
 
-from recruiter.async_face import in_a_thread
-from recruiter.coroutines import adrive, drive
+from recruiter.async_face import in_a_thread, waiting_caller
+from recruiter.coroutines import drive
 from recruiter.domain.flow import FlowStep, joined
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE, id_told
@@ -114,13 +115,19 @@ def is_async(session: object) -> bool:
 
 @shielded
 def perform(store: Store, session: Session, write: Callable[[InSession], Steps[T]]) -> T:
-    """Makes the calls. Raises InvalidSession for a session that must be awaited."""
-    if is_async(session):
+    """Makes the calls. Raises InvalidSession for a session that must be awaited, where no coroutine waits."""
+    steps = _guarded(store, session, write)
+    if not is_async(session):
+        return drive(steps, call)
+    caller = waiting_caller()
+    if caller is None:
         raise InvalidSession(
             "this session is of an AsyncMongoClient, and a plain call cannot await it: use the call with an `a` in "
             "front, as in `await task.job(…).aenqueue(session=session)`"
         )
-    return drive(_guarded(store, session, write), call)
+    return drive(
+        _guarded(store, session, write), lambda made: made() if isinstance(made, Ours) else caller.on_loop(made)
+    )
 
 
 def in_own_transaction(store: Store, write: Callable[[InSession], Steps[T]]) -> T:
@@ -138,11 +145,6 @@ def in_own_transaction(store: Store, write: Callable[[InSession], Steps[T]]) -> 
 def in_transaction(store: Store, session: ClientSession, write: Callable[[InSession], Steps[T]]) -> T:
     """Makes the calls in a transaction of Recruiter that has begun."""
     return drive(write(InSession(store, session, own=True)), call)
-
-
-async def aperform(store: Store, session: Session, write: Callable[[InSession], Steps[T]]) -> T:
-    """Makes the calls and awaits their answers, in the loop of the session's client."""
-    return await adrive(_guarded(store, session, write), acall)
 
 
 def call(made: Callable[[], Any]) -> Any:
@@ -175,7 +177,7 @@ def _guarded(store: Store, session: Session, write: Callable[[InSession], Steps[
 
 
 class InSession:
-    """The writes of producers. Every method returns steps for `perform` or `aperform`."""
+    """The writes of producers. Every method returns steps for `perform`."""
 
     def __init__(self, store: Store, session: Session, *, own: bool = False) -> None:
         """`own`: the transaction belongs to Recruiter and contains only this call."""
