@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 from bson import ObjectId
@@ -71,6 +71,8 @@ _SKIP_LOCKED_SECONDS = 1.0
 _MAX_BROKEN_LOGGED = 20
 _SCHEDULERS_EVERY_SECONDS = 1.0
 """A busy leader notices a new or changed scheduler after this time; an idle one receives an event."""
+_LOCKED_SCHEDULERS_REST = timedelta(seconds=1)
+"""The next pass over due schedulers, if another transaction holds one."""
 _PROMISES_EVERY_SECONDS = 60.0
 
 
@@ -326,7 +328,10 @@ class Repeater:
             if self._broken.get(urn) != reason:
                 self._events.emit("scheduler.broken", urn=urn, reason=reason)
             self._broken[urn] = reason
-        self._next_at = now if repetition.more else self._store.schedulers.next_at()
+        if repetition.locked:
+            self._next_at = now + _LOCKED_SCHEDULERS_REST
+        else:
+            self._next_at = now if repetition.more else self._store.schedulers.next_at()
 
     def _keep_promises(self, now: datetime) -> None:
         late = {each.urn: each.text for each in overdue(self._store, now)}

@@ -7,6 +7,7 @@ program has locked is skipped until the lock is old (store/collections/inbox.py)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -16,7 +17,7 @@ from recruiter.domain.job import JobId
 from recruiter.domain.state import Why
 from recruiter.domain.text import cut
 from recruiter.domain.unreadable import Unreadable
-from recruiter.errors import DocumentRefused, InvalidJob
+from recruiter.errors import DocumentLocked, DocumentRefused, InvalidJob
 from recruiter.store import reading
 from recruiter.store.codec import (
     Document,
@@ -66,7 +67,7 @@ def adopt(store: Store, term: int, holder: str, now: datetime) -> Adoption:
             good.append((document, fields))
             raws.append(raw)
     refused = store.scheduled.adopt(good) if good else {}
-    rejects += [reading.unreadable(NAME, raws[place], reason) for place, reason in refused.items()]
+    rejects += [reading.unreadable(NAME, raws[place], reason) for place, reason in refused.items() if reason]
     aside = set_aside(store, term, holder, now, rejects, unlocked(now))
     adopted = [document for place, (document, _) in enumerate(good) if place not in refused]
     locks = ((document["_id"], document.get("locked_by")) for document in adopted)
@@ -86,8 +87,9 @@ def set_aside(
     the ids and reasons of the moved documents."""
     done: list[tuple[Any, str]] = []
     for reject in rejects:
-        if _set_aside(store, term, holder, now, reject, still or {}):
-            done.append((_id(reject.raw), reject.reason))
+        with suppress(DocumentLocked):  # the next pass tries it again
+            if _set_aside(store, term, holder, now, reject, still or {}):
+                done.append((_id(reject.raw), reject.reason))
     return tuple(done)
 
 

@@ -18,9 +18,10 @@ from recruiter.domain.planning.limits import subject_of
 from recruiter.domain.planning.workers import RosterWorker
 from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.statistics import Depth
-from recruiter.errors import InvalidFlow, JobNotFound
+from recruiter.errors import DocumentLocked, InvalidFlow, JobNotFound
 from recruiter.store.database import Store
 from recruiter.store.search import matching
+from recruiter.store.sessions import LOCKED_FOR_SECONDS
 from recruiter.store.transactions import InTransaction
 
 MAX_REMOVED_PER_BATCH = 1000
@@ -87,7 +88,11 @@ def forget_flows(store: Store, now: datetime, keep_for: timedelta, keep_failed: 
     failed_than = now - (keep_for if keep_failed is None else keep_failed)
     removed = 0
     for flow in store.flows.ended_before(now - keep_for, failed_than, MAX_FLOWS_PER_PASS):
-        if store.transactions.by_hand(partial(_forget, store, flow)):
+        try:
+            forgotten = store.transactions.by_hand(partial(_forget, store, flow), LOCKED_FOR_SECONDS)
+        except DocumentLocked:  # the next pass tries it again
+            continue
+        if forgotten:
             removed += store.flow_steps.remove(flow, MAX_REMOVED_PER_BATCH - removed)
             if removed >= MAX_REMOVED_PER_BATCH:
                 return removed

@@ -157,6 +157,8 @@ class _FlowPass:
         self._id = flow
         self._failure: Exception | None = None
         """The error of the first step for which nothing could be written."""
+        self._locked: list[JobId] = []
+        """Steps that could not be written, because another transaction has written them."""
         self.must_repeat = False
         """Whether a step could not be decided yet, so that the markers must stay."""
 
@@ -170,6 +172,8 @@ class _FlowPass:
             yield from self._process(self._undecided(dependents, flow))
         if flow is not None and self._steps.goes_on(self._id) == flow.state.ended:
             yield self._lead(self._conclude)
+        if self._locked and self._failure is None:
+            self._failure = DocumentLocked(f"another open transaction has written steps {self._locked}")
         if self._failure is not None:
             raise self._failure
 
@@ -177,9 +181,9 @@ class _FlowPass:
         """A step may have been added to a flow that was cancelled; and the process that paused it may have died before
         every step was held."""
         if flow.cancel is not None:
-            self._steps.flag(self._id, flow.cancel._asdict(), flow.cancels)
+            self._locked += self._steps.flag(self._id, flow.cancel._asdict(), flow.cancels)
         elif flow.paused is not None and marker.all:
-            self._steps.hold(self._id, flow.holds, flow.paused)
+            self._locked += self._steps.hold(self._id, flow.holds, flow.paused)
             self._store.flows.look_again_unless(self._id, flow.holds)
             self._store.roster.tell_of_pauses()
 
@@ -199,7 +203,9 @@ class _FlowPass:
                 report, free, dependents = self._lead(partial(self._decide, dependents))
                 yield report
                 if free:
-                    yield Released(released=self._steps.release(free))
+                    released, locked = self._steps.release(free)
+                    self._locked += locked
+                    yield Released(released=released)
             except (StoreUnreachable, StoreRefused, Superseded, DocumentLocked):
                 raise
             except Exception as error:
@@ -334,7 +340,7 @@ class _FlowPass:
         self._store.flows.touch(self._id, session)
         self._store.transactions.archive(OutcomeBatch(archive=writes.archive), session)
         back = in_transaction(self._store, session, lambda here: here.recover(writes.bring_back))
-        released = self._steps.release(list(writes.release.values()), session)
+        released = self._steps.release_now(list(writes.release.values()), session)
         failed = [(id, reason) for id, reason in writes.reasons.items() if reason not in (_NOT_NEEDED, _NEITHER_NEEDED)]
         return Released(released=released, failed=failed, brought_back=back)
 

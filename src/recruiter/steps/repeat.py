@@ -17,7 +17,7 @@ from recruiter.domain.job import Job
 from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.schedule.scheduler import Due, Pause, Plan, Scheduler, late_occurrences, next_occurrence, plan
 from recruiter.domain.text import cut
-from recruiter.errors import InvalidSchedule, SchedulerNotFound
+from recruiter.errors import DocumentLocked, InvalidSchedule, SchedulerNotFound
 from recruiter.store.codec import Document, job_document, new_id
 from recruiter.store.database import Store
 from recruiter.store.job_fields import Use, names, options
@@ -113,6 +113,8 @@ class Repetition:
     """Urns and reasons, including unreadable schedulers."""
     more: bool = False
     """More schedulers may be due: repeat the pass immediately."""
+    locked: bool = False
+    """Another open transaction has written a scheduler or its job: repeat the pass later."""
 
 
 def repeat(store: Store, policies: SchedulePolicyRegistry, term: int, holder: str, now: datetime) -> Repetition:
@@ -134,12 +136,14 @@ def repeat(store: Store, policies: SchedulePolicyRegistry, term: int, holder: st
         except InvalidSchedule as error:
             broken.append((scheduler.urn, cut(str(error))))
             store.schedulers.set_aside(scheduler, cut(str(error)), now + _RETRY_BROKEN_AFTER)
-    plans = _make(store, dues, now, term, holder) if dues else []
+    locked: list[str] = []
+    plans = _make(store, dues, now, term, holder, locked) if dues else []
     return Repetition(
         made=sum(len(plan.instants) for plan in plans),
         skipped=sum(plan.skipped for plan in plans),
         broken=(*broken, *((document.id, document.reason) for document in found.unreadable)),
         more=len(found) + len(found.unreadable) == MAX_SCHEDULERS_PER_PASS or len(dues) + len(broken) < len(found),
+        locked=bool(locked),
     )
 
 
@@ -162,13 +166,22 @@ class _Calendar:
         return self._answers[question]
 
 
-def _make(store: Store, dues: dict[str, tuple[Scheduler, Due]], now: datetime, term: int, holder: str) -> list[Plan]:
+def _make(
+    store: Store, dues: dict[str, tuple[Scheduler, Due]], now: datetime, term: int, holder: str, locked: list[str]
+) -> list[Plan]:
+    """Adds the schedulers to `locked` that another transaction holds up."""
+
     def decide(busy: set[str]) -> list[Plan]:
         return [plan(scheduler, due, urn in busy) for urn, (scheduler, due) in dues.items()]
 
-    plans = store.transactions.repeat(list(dues), decide, now, term, holder)
+    try:
+        plans = store.transactions.repeat(list(dues), decide, now, term, holder)
+    except DocumentLocked:
+        plans = None
+        if len(dues) == 1:
+            locked += dues
     if plans is not None:
         return plans
     if len(dues) == 1:
-        return []  # it was just changed, paused or removed: the next pass reads it again
-    return [made for urn, due in dues.items() for made in _make(store, {urn: due}, now, term, holder)]
+        return []  # it was just changed, paused or removed, or is locked: the next pass reads it again
+    return [made for urn, due in dues.items() for made in _make(store, {urn: due}, now, term, holder, locked)]

@@ -23,12 +23,13 @@ from recruiter.domain.observation import Observation
 from recruiter.domain.planning.workers import RosterWorker
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.unreadable import Unreadable
-from recruiter.errors import StoreUnreachable
+from recruiter.errors import DocumentLocked, StoreUnreachable
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, encode, this_document
 from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch
 from recruiter.store.roster_fields import LastEntry
+from recruiter.store.transactions import DecideOutcomes
 
 MAX_RETIRED_PER_TRANSACTION = 50
 _MAX_RETIRING_SECONDS = 0.5
@@ -119,18 +120,37 @@ class Rescue:
         for worker in silent:
             try:
                 retired += self._retire([worker])
+            except DocumentLocked:
+                retired += self._retire_locked(worker)
             except StoreUnreachable:
                 raise
             except Exception as error:
                 failures.append(error)
         return retired
 
-    def _retire(self, silent: Sequence[Silent]) -> list[Retired]:
+    def _retire_locked(self, worker: Silent) -> list[Retired]:
+        """Another open transaction has written the worker or one of its jobs. A child that died with the worker may
+        have noted its session after the roster was read. Otherwise a user holds a job: then the deaths of these jobs
+        are not counted. An at-most-once job that ran is found when another worker is about to start it."""
+        if isinstance(worker, RosterWorker):
+            now = [session for same in self._store.roster.read() if same.id == worker.id for session in same.sessions]
+            for session in now:
+                if session not in worker.sessions:
+                    self._store.transactions.end_session_of(session)
+        try:
+            return self._retire([worker])
+        except DocumentLocked:
+            return self._retire([worker], lambda _entry, _jobs: OutcomeBatch.of([]))
+
+    def _outcomes(self, entry: LastEntry, jobs: list[Document]) -> OutcomeBatch:
+        return OutcomeBatch.of([(job["_id"], self._outcome(job, entry)) for job in jobs])
+
+    def _retire(self, silent: Sequence[Silent], outcomes_of: DecideOutcomes | None = None) -> list[Retired]:
         ran: dict[str, tuple[JobId, ...]] = {}
 
         def decide(entry: LastEntry, jobs: list[Document]) -> OutcomeBatch:
             ran[entry.worker] = tuple(job["_id"] for job in jobs if _ran(job, entry))
-            return OutcomeBatch.of([(job["_id"], self._outcome(job, entry)) for job in jobs])
+            return (outcomes_of or self._outcomes)(entry, jobs)
 
         seen = [worker if isinstance(worker, Unreadable) else (worker.id, worker.beats) for worker in silent]
         entries = self._store.transactions.retire_all(seen, decide)

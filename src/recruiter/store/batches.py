@@ -1,22 +1,31 @@
 """Batches of documents for one transaction or one write: bounded in number and in bytes. If MongoDB refuses a batch,
-its halves are written, until the document at fault is alone."""
+its halves are written, until the document at fault is alone.
+
+A write outside of a transaction waits in MongoDB while an open transaction has written the same document. That
+transaction may belong to a user and stay open for a minute. So each such write of the leader, a worker or the cleaner
+on a document that users can write goes through `write_unlocked`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+import pymongo
 from bson.raw_bson import RawBSONDocument
-from pymongo.collection import Collection
+from pymongo import DeleteOne, UpdateOne
+from pymongo.client_session import ClientSession
+from pymongo.collection import Collection as MongoCollection
 
 from recruiter.domain.job import JobId
-from recruiter.errors import DocumentLocked, DocumentRefused
+from recruiter.errors import DocumentLocked, DocumentRefused, StoreUnreachable
 from recruiter.store.errors import store_call
+from recruiter.store.sessions import LOCKED_FOR_SECONDS, run_transaction
 
 T = TypeVar("T")
 
 MAX_BATCH_BYTES = 8 * 1024 * 1024
 """One transaction of this size takes MongoDB a few tenths of a second, in which other processes get their turn."""
+_MAX_LOCKED_PER_TRANSACTION = 500
 
 
 def in_batches(items: Iterable[T], size_of: Callable[[T], int], most: int) -> Iterator[list[T]]:
@@ -45,7 +54,7 @@ def first_batch(found: Iterable[RawBSONDocument]) -> Iterator[RawBSONDocument]:
 
 
 @store_call
-def ids_in_batches(collection: Collection[Any], ids: Sequence[JobId], most: int) -> list[list[JobId]]:
+def ids_in_batches(collection: MongoCollection[Any], ids: Sequence[JobId], most: int) -> list[list[JobId]]:
     """The ids of stored documents, in batches by the size of these documents; ids of no document are left out."""
     found = collection.find({"_id": {"$in": list(ids)}}, {"size": {"$bsonSize": "$$ROOT"}})
     sizes: Mapping[JobId, int] = {document["_id"]: document["size"] for document in found}
@@ -67,3 +76,55 @@ def write_split(
         half = len(items) // 2
         write_split(items[:half], write, alone)
         return write_split(items[half:], write, alone)
+
+
+def write_unlocked(
+    collection: MongoCollection[Any],
+    write: Callable[[Collection[Any] | None, ClientSession | None], int],
+    ids: Callable[[], Sequence[Any]],
+) -> tuple[int, list[Any]]:
+    """Runs `write(None, None)`, which changes documents and returns their number. If it takes long, it is interrupted.
+    Then `write(some, session)` changes some of the `ids` in a transaction, because a transaction does not wait for
+    another: halves of them, until each document that cannot be written now is alone. Returns the sum of the numbers,
+    without that of the interrupted call, and the ids of these documents."""
+    try:
+        with pymongo.timeout(LOCKED_FOR_SECONDS):
+            return write(None, None), []
+    except StoreUnreachable as error:
+        if not getattr(error.__cause__, "timeout", False):
+            raise
+    left: list[Any] = []
+    numbers: list[int] = []
+    with collection.database.client.start_session() as session:
+
+        @store_call
+        def write_some(some: Sequence[Any]) -> None:
+            numbers.append(run_transaction(session, lambda session: write(some, session), locked_for=0.0))
+
+        for batch in in_batches(ids(), lambda _: 0, _MAX_LOCKED_PER_TRANSACTION):
+            write_split(batch, write_some, lambda id, _: left.append(id))
+    return sum(numbers), left
+
+
+def bulk_write_unlocked(collection: MongoCollection[Any], writes: Sequence[UpdateOne | DeleteOne]) -> list[int]:
+    """Makes these changes, each of one document, except of documents that another transaction has written. Returns the
+    positions of the changes that were not made."""
+
+    @store_call
+    def write(some: Collection[int] | None, session: ClientSession | None) -> int:
+        chosen = writes if some is None else [writes[place] for place in some]
+        collection.bulk_write(chosen, ordered=False, session=session)
+        return len(chosen)
+
+    return write_unlocked(collection, write, lambda: range(len(writes)))[1] if writes else []
+
+
+def delete_unlocked(collection: MongoCollection[Any], ids: Sequence[Any]) -> int:
+    """Deletes these documents, except documents that another transaction has written; returns the number."""
+
+    @store_call
+    def delete(some: Collection[Any] | None, session: ClientSession | None) -> int:
+        query = {"_id": {"$in": list(ids if some is None else some)}}
+        return collection.delete_many(query, session=session).deleted_count
+
+    return write_unlocked(collection, delete, lambda: ids)[0] if ids else 0

@@ -7,7 +7,9 @@ jobs has, and failed otherwise.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection as Ids
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -22,7 +24,7 @@ from recruiter.domain.flow import FlowStep, StepState
 from recruiter.domain.job import Cancellation, Happened, JobId
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE
 from recruiter.domain.state import Why
-from recruiter.store.batches import in_batches
+from recruiter.store.batches import delete_unlocked, in_batches, write_unlocked
 from recruiter.store.codec import LENIENT, RAW, Document, decode_leniently, flow_of
 from recruiter.store.collections import archived, scheduled
 from recruiter.store.collections.archived import Archived
@@ -226,17 +228,38 @@ class FlowSteps:
             last |= {document["flow"]["step"]: document for document in found}
         return last
 
+    def release(self, released: Sequence[ReleasedSteps]) -> tuple[int, list[JobId]]:
+        """Gives these blocked steps their new fields, outside of the transaction that decided it: steps that were held
+        since are left unchanged. Returns how many there were, and the steps that another transaction has locked."""
+        ids = [id for steps in released for id in steps.ids]
+        return write_unlocked(self._scheduled, partial(self._release, released, {"flow.held": None}), lambda: ids)
+
+    def release_now(self, released: Sequence[ReleasedSteps], session: ClientSession) -> int:
+        """The same inside the transaction that decides it."""
+        return self._release(released, {}, None, session) if released else 0
+
     @store_call
-    def release(self, released: Sequence[ReleasedSteps], session: ClientSession | None = None) -> int:
-        """Gives these blocked steps their new fields; returns how many there were. Outside of the transaction that
-        decided it, steps that were held since are left unchanged."""
-        blocked: Document = {"lane": BLOCKED_LANE} if session else {"lane": BLOCKED_LANE, "flow.held": None}
+    def _release(
+        self,
+        released: Sequence[ReleasedSteps],
+        conditions: Document,
+        some: Ids[JobId] | None,
+        session: ClientSession | None,
+    ) -> int:
         # With the hint the server need not choose an index again for each of them.
         writes = [
-            UpdateMany({"_id": {"$in": steps.ids}, **blocked}, {"$set": steps.fields}, hint="_id_")
+            UpdateMany(
+                {
+                    "_id": {"$in": [id for id in steps.ids if some is None or id in some]},
+                    "lane": BLOCKED_LANE,
+                    **conditions,
+                },
+                {"$set": steps.fields},
+                hint="_id_",
+            )
             for steps in released
         ]
-        return self._scheduled.bulk_write(writes, ordered=False, session=session).matched_count if writes else 0
+        return self._scheduled.bulk_write(writes, ordered=False, session=session).matched_count
 
     def insert(self, jobs: Sequence[Document], session: ClientSession) -> None:
         """Inside the leader's transaction: steps that waited for the end of their flow."""
@@ -245,11 +268,11 @@ class FlowSteps:
 
     # -- for people ----------------------------------------------------------------------------------------------
 
-    @store_call
-    def hold(self, flow: ObjectId, holds: int, paused: Cancellation) -> int:
+    def hold(self, flow: ObjectId, holds: int, paused: Cancellation) -> list[JobId]:
         """Takes the waiting steps of a paused flow out of their lanes, and writes on all that have not ended that they
         are held: a leader that decided before it, and was frozen since, cannot release them. On those that were in
-        their lanes it also writes that they had been released. Returns how many."""
+        their lanes it also writes that they had been released. Returns the steps that another transaction has
+        locked."""
         not_held = {"flow.held": {"$not": {"$gte": holds}}}
         query = {"flow.id": flow, "lane": {"$gt": "", "$ne": CANCELLED_LANE}, **not_held}
         released = {"$cond": [{"$ne": ["$lane", BLOCKED_LANE]}, True, "$flow.released"]}
@@ -257,16 +280,26 @@ class FlowSteps:
         if paused.at is not None:
             entry = history_entry(Happened.FLOW_PAUSED, paused.at, paused.by, paused.reason)
             fields["history"] = appended({"$literal": entry})
-        return self._scheduled.update_many(query, [{"$set": fields}], hint=scheduled.BY_FLOW).modified_count
+        return self._update_unlocked(query, [{"$set": fields}])
 
-    @store_call
-    def flag(self, flow: ObjectId, flag: Document, cancels: int) -> None:
+    def flag(self, flow: ObjectId, flag: Document, cancels: int) -> list[JobId]:
         """Raises the cancel flag on the steps that had not ended when the flow was cancelled for this time. Jobs that
         were stored later have this number: a process that stood still meanwhile does not cancel them. Nor does it
-        cancel steps that wait for the end of the flow."""
+        cancel steps that wait for the end of the flow. Returns the steps that another transaction has locked."""
         query = {**_to_cancel(flow), "flow.cancels": {"$not": {"$gte": cancels}}}
-        update = {"$set": {"cancel": flag, "lane": CANCELLED_LANE}}
-        self._scheduled.update_many(query, update, hint=scheduled.BY_FLOW)
+        return self._update_unlocked(query, [{"$set": {"cancel": {"$literal": flag}, "lane": CANCELLED_LANE}}])
+
+    def _update_unlocked(self, query: Document, update: list[Document]) -> list[JobId]:
+        @store_call
+        def write(some: Ids[JobId] | None, session: ClientSession | None) -> int:
+            these = query if some is None else {**query, "_id": {"$in": list(some)}}
+            return self._scheduled.update_many(these, update, hint=scheduled.BY_FLOW, session=session).modified_count
+
+        @store_call
+        def ids() -> list[JobId]:
+            return [document["_id"] for document in self._scheduled.find(query, {"_id": 1}, hint=scheduled.BY_FLOW)]
+
+        return write_unlocked(self._scheduled, write, ids)[1]
 
     def count_to_cancel(self, flow: ObjectId, session: ClientSession) -> int:
         """Inside a transaction: how many steps have not ended, and are not cancelled already."""
@@ -349,8 +382,7 @@ class FlowSteps:
     def remove(self, flow: ObjectId, batch: int) -> int:
         """Removes up to a batch of the ended jobs of a flow that is forgotten; returns how many."""
         found = self._archived.find({"flow.id": flow}, {"_id": 1}, hint=archived.BY_FLOW, limit=batch)
-        ids = [document["_id"] for document in found]
-        return self._archived.delete_many({"_id": {"$in": ids}}).deleted_count if ids else 0
+        return delete_unlocked(self._archived, [document["_id"] for document in found])
 
 
 def _to_cancel(flow: ObjectId) -> Document:

@@ -18,6 +18,7 @@ from pymongo.collection import Collection
 from recruiter.domain.text import cut, shown
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import RecruiterError, UnreadableDocument
+from recruiter.store.batches import delete_unlocked
 from recruiter.store.codec import OPTIONS, RAW, Document, decode_leniently, this_document
 
 T = TypeVar("T")
@@ -87,7 +88,7 @@ def delete_documents(collection: Collection[Document], found: Iterable[RawBSONDo
             deleted += collection.delete_one(this_document(id.raw)).deleted_count
         else:
             ids.append(id)
-    return deleted + (collection.delete_many({"_id": {"$in": ids}}).deleted_count if ids else 0)
+    return deleted + delete_unlocked(collection, ids)
 
 
 def readable(value: T | Unreadable) -> T:

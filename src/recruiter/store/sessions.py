@@ -27,7 +27,7 @@ from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from recruiter.domain.text import shown
-from recruiter.errors import DocumentLocked, UnreadableDocument
+from recruiter.errors import DocumentLocked, StoreUnreachable, UnreadableDocument
 from recruiter.store.codec import OPTIONS, Document
 from recruiter.store.connection import drop_connections
 from recruiter.store.errors import Meaning, meaning_of, store_call
@@ -89,7 +89,10 @@ def _giving_up(write: Callable[[ClientSession], T], after: float) -> Callable[[C
 
     def giving_up(session: ClientSession) -> T:
         try:
-            return write(session)
+            try:
+                return write(session)
+            except StoreUnreachable as error:  # of a call that translates errors: the driver must see its own
+                raise error.__cause__ if isinstance(error.__cause__, PyMongoError) else error from None
         except OperationFailure as error:
             if time.monotonic() < until or not is_conflict(error):
                 raise

@@ -321,10 +321,10 @@ class Transactions:
         self._write(batch, session)
 
     @store_call
-    def by_hand(self, write: Callable[[ClientSession], T]) -> T:
+    def by_hand(self, write: Callable[[ClientSession], T], locked_for: float = LONGEST_TRANSACTION) -> T:
         """Runs the writes of a person or producer, on a separate session: many of them may run at the same time."""
         with self._client.start_session() as session:
-            return run_transaction(session, write)
+            return run_transaction(session, write, locked_for=locked_for)
 
     @store_call
     def fold_statistics(self, now: datetime) -> int:

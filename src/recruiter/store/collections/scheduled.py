@@ -26,7 +26,8 @@ from recruiter.domain.job import MOST_SIGNAL_BYTES, MOST_SIGNALS, Job, JobId
 from recruiter.domain.names import ASIDE, CANCELLED_LANE
 from recruiter.domain.state import State
 from recruiter.domain.unreadable import Parsed, Unreadable
-from recruiter.store.batches import first_batch
+from recruiter.errors import DocumentRefused
+from recruiter.store.batches import bulk_write_unlocked, first_batch
 from recruiter.store.codec import (
     LARGEST_JOB,
     Document,
@@ -202,22 +203,21 @@ class Scheduled(ParsedCollection):
         query = {"lane": None, "task": {"$in": list(tasks)}, **unlocked(now)}
         return self.collection.find_one(query, {"_id": 1}, hint=INBOX) is not None
 
-    @store_call
-    def adopt(self, foreign: Sequence[tuple[Document, Document]]) -> dict[int, str]:
+    def adopt(self, foreign: Sequence[tuple[Document, Document]]) -> dict[int, str | None]:
         """Turns foreign documents into jobs: for each the document that was read, and its new fields. A document that
-        was cancelled or locked since stays in the inbox. Returns the reasons of MongoDB's refusals, by position."""
+        was cancelled or locked since stays in the inbox. Returns the reasons of MongoDB's refusals, by position; None
+        for a document that an open transaction has written."""
         writes = []
         for read, new in foreign:
             unchanged = {name: {"$eq": read.get(name)} for name in ("cancel", "locked_by", "locked_at")}
             writes.append(UpdateOne({"_id": read["_id"], "lane": None, **unchanged}, _adoption(read, new)))
         try:
-            self.collection.bulk_write(writes, ordered=False)
-        except BulkWriteError as error:
-            failures = error.details["writeErrors"]
+            return dict.fromkeys(bulk_write_unlocked(self.collection, writes))
+        except DocumentRefused as error:
+            failures = error.__cause__.details["writeErrors"] if isinstance(error.__cause__, BulkWriteError) else ()
             if not failures or not all(is_about_a_document(failure["code"]) for failure in failures):
                 raise
             return {failure["index"]: f"MongoDB refuses it as a job: {failure['errmsg']}" for failure in failures}
-        return {}
 
     @store_call
     def count_inbox(self) -> int:
@@ -303,14 +303,15 @@ class Scheduled(ParsedCollection):
             update = {"$set": {**mark.fields, **lock}, **begun, "$currentDate": {"reported_at": True}}
             writes.append(UpdateOne(_mine(mark), update))
         with pymongo.timeout(_MARK_TIMEOUT_SECONDS):
-            self.collection.bulk_write(writes, ordered=False)
+            bulk_write_unlocked(self.collection, writes)
 
     @store_call
     def clear_progress(self, marks: Sequence[ProgressMark]) -> None:
         """Takes the locks off jobs that are about to be handed back; their progress stays."""
         unlock = {"$unset": dict.fromkeys(LOCK, "")}
-        writes = [UpdateOne(_mine(mark), {"$set": mark.fields, **unlock}) for mark in marks]
-        self.collection.bulk_write(writes, ordered=False)
+        bulk_write_unlocked(
+            self.collection, [UpdateOne(_mine(mark), {"$set": mark.fields, **unlock}) for mark in marks]
+        )
 
     # -- repeating ---------------------------------------------------------------------------------------------
 

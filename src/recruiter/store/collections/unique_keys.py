@@ -23,6 +23,7 @@ from recruiter.domain.uniqueness import Uniqueness
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import UnreadableDocument
 from recruiter.store import fields as field
+from recruiter.store.batches import bulk_write_unlocked
 from recruiter.store.codec import Document, this_document
 from recruiter.store.errors import store_call
 from recruiter.store.reading import ParsedCollection
@@ -86,8 +87,7 @@ class UniqueKeys(ParsedCollection):
             same = {"_id": key, "job": job, **old}  # no producer has used it since
             exists = field.is_job_id(job) and job in there
             writes.append(UpdateOne(same, {"$set": {"forget_at": now + KEPT}}) if exists else DeleteOne(same))
-        if writes:
-            self.collection.bulk_write(writes, ordered=False)
+        bulk_write_unlocked(self.collection, writes)
         return len(writes)
 
     @store_call
