@@ -153,7 +153,7 @@ def test_a_pause_comes_late(stage: Stage) -> None:
     (a,), handle = chain_of(stage, "a")
     whole = FlowSteps.hold
 
-    def late(self: FlowSteps, *given: Any) -> int:
+    def late(self: FlowSteps, *given: Any) -> list[JobId]:
         patch.undo()
         handle.resume()
         stage.settle_down()
