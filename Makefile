@@ -96,7 +96,7 @@ sbom: $(STAMP) ## write build/sbom.cdx.json and build/licences.md for the wheel 
 upgrade: $(STAMP) ## run an earlier release and this one side by side on one database, there and back; needs the git history
 	$(BIN)/python packaging/upgrade.py
 
-versions: $(STAMP) ## run a part of the suite with every Python that is here, and with the oldest and newest pymongo
+versions: $(STAMP) ## run a part of the suite with every Python that is here, and with the oldest dependencies
 	$(BIN)/python packaging/versions.py
 
 clean: ## remove the virtual environment and caches

@@ -1,8 +1,9 @@
-"""Runs a part of the suite with other versions: each Python that is here, and the oldest and newest pymongo supported.
+"""Runs a part of the suite with other versions: the newest dependencies on each Python that is here, and the oldest
+versions of all dependencies together on the oldest Python.
 
-    python packaging/versions.py                       # every combination
-    python packaging/versions.py --python 3.13         # one Python
-    python packaging/versions.py --pymongo oldest      # one pymongo
+    python packaging/versions.py                                  # every combination
+    python packaging/versions.py --python 3.13                    # one Python
+    python packaging/versions.py --dependencies oldest            # the lower bounds of pyproject.toml
 
 Each combination has its own virtual environment in a temporary folder, with the wheel in it, so that the tests run
 against the package that users install.
@@ -12,17 +13,30 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-PYMONGOS = {"oldest": "pymongo==4.9.*", "newest": "pymongo<5"}
+EXTRAS = ("embedded", "srv", "web", "metrics", "otel", "sentry", "crypto", "reload", "flask", "django")
 TESTS = ("tests/unit", "tests/store", "tests/steps", "tests/contrib", "tests/processes/test_children.py")
-NEEDED = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "pyyaml", "httpx", "mypy", "litestar")
+NEEDED = (
+    "pytest",
+    "pytest-timeout",
+    "pytest-xdist",
+    "hypothesis",
+    "pyyaml",
+    "httpx",
+    "mypy",
+    "litestar",
+    "opentelemetry-sdk",
+    "opentelemetry-instrumentation-fastapi",
+)
 
 
 def interpreter(version: str) -> str | None:
@@ -39,13 +53,24 @@ def run(*command: str | Path, **environment: str) -> bool:
     )
 
 
-def check(python: str, pymongo: str, wheel: Path, tests: list[str]) -> bool:
+def lower_bounds() -> str:
+    """The oldest version of each dependency, as a file of constraints."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [requirement for extra in EXTRAS for requirement in project["optional-dependencies"][extra]]
+    bounds = (
+        re.match(r"([\w.-]+)(?:\[\w+\])?>=([\w.]+)", requirement) for requirement in project["dependencies"] + extras
+    )
+    return "".join(f"{bound[1]}=={bound[2]}\n" for bound in bounds if bound)
+
+
+def check(python: str, dependencies: str, wheel: Path, tests: list[str]) -> bool:
     with tempfile.TemporaryDirectory(prefix="recruiter-versions-") as folder:
-        place = Path(folder) / "venv"
-        extras = "embedded,web,reload,flask,django"
+        place, constraints = Path(folder) / "venv", Path(folder) / "constraints.txt"
+        constraints.write_text(lower_bounds() if dependencies == "oldest" else "")
+        package = f"{wheel}[{','.join(EXTRAS)}]"
         return (
             run(python, "-m", "venv", place)
-            and run(place / "bin" / "pip", "install", "--quiet", f"{wheel}[{extras}]", pymongo, *NEEDED)
+            and run(place / "bin" / "pip", "install", "--quiet", "--constraint", constraints, package, *NEEDED)
             and run(place / "bin" / "python", "-m", "pytest", "-q", "-n", "2", "--dist", "loadscope", *tests)
         )
 
@@ -53,26 +78,28 @@ def check(python: str, pymongo: str, wheel: Path, tests: list[str]) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", action="append", help="such as 3.13; may be repeated")
-    parser.add_argument("--pymongo", action="append", choices=list(PYMONGOS), help="may be repeated")
+    parser.add_argument("--dependencies", choices=("oldest", "newest"))
     parser.add_argument("tests", nargs="*", default=list(TESTS))
     given = parser.parse_args()
+    pythons = given.python or PYTHONS
+    wanted = [("newest", version) for version in pythons if given.dependencies != "oldest"]
+    wanted += [("oldest", version) for version in pythons[:1] if given.dependencies != "newest"]
     with tempfile.TemporaryDirectory(prefix="recruiter-wheel-") as folder:
         if not run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT):
             return 1
         (wheel,) = Path(folder).glob("*.whl")
-        told = []
-        for version in given.python or PYTHONS:
+        results = []
+        for dependencies, version in wanted:
             python = interpreter(version)
-            for name in given.pymongo or PYMONGOS:
-                pymongo = PYMONGOS[name]
-                answer = (
-                    "not here" if python is None else "ok" if check(python, pymongo, wheel, given.tests) else "FAILED"
-                )
-                told.append((version, name, pymongo, answer))
+            passed = python is not None and check(python, dependencies, wheel, given.tests)
+            result = "not here" if python is None else "ok" if passed else "FAILED"
+            results.append((version, dependencies, result))
     print(
-        "\n".join(f"Python {version:6} pymongo {name} ({pymongo}): {answer}" for version, name, pymongo, answer in told)
+        "\n".join(
+            f"Python {version:6} {dependencies} dependencies: {result}" for version, dependencies, result in results
+        )
     )
-    return 1 if any(answer == "FAILED" for *_, answer in told) else 0
+    return 1 if any(result == "FAILED" for *_, result in results) else 0
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import update_wrapper
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
 from recruiter.async_face import in_a_thread
 from recruiter.builder import JobBuilder, JobDraft
@@ -71,16 +71,17 @@ class Task(Generic[P, C, R]):
 
     @overload
     def enqueue_many(
-        self, calls: Iterable[Call], *, errors: Literal["raise"] = "raise", **options: Unpack[ManyOptions]
+        self, calls: Iterable[Call[R]], *, errors: Literal["raise"] = "raise", **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R]]: ...
     @overload
     def enqueue_many(
-        self, calls: Iterable[Call], *, errors: Literal["return"], **options: Unpack[ManyOptions]
+        self, calls: Iterable[Call[R]], *, errors: Literal["return"], **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R] | RecruiterError]: ...
     def enqueue_many(
-        self, calls: Iterable[Call], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
+        self, calls: Iterable[Call[R]], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R]] | list[JobHandle[R] | RecruiterError]:
-        """Enqueues many jobs in one call, each a tuple of arguments or a mapping of named arguments.
+        """Enqueues many jobs in one call, each a tuple of arguments, a mapping of named arguments, or `task.job(…)`,
+        whose arguments type checkers check.
 
         A job that cannot be stored does not stop the others. Then JobsRefused is raised, which names each refused job
         by its position and has the handles of the others; with `errors="return"` the list has the error instead.
@@ -89,28 +90,28 @@ class Task(Generic[P, C, R]):
 
     @overload
     async def aenqueue_many(
-        self, calls: Iterable[Call], *, errors: Literal["raise"] = "raise", **options: Unpack[ManyOptions]
+        self, calls: Iterable[Call[R]], *, errors: Literal["raise"] = "raise", **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R]]: ...
     @overload
     async def aenqueue_many(
-        self, calls: Iterable[Call], *, errors: Literal["return"], **options: Unpack[ManyOptions]
+        self, calls: Iterable[Call[R]], *, errors: Literal["return"], **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R] | RecruiterError]: ...
     async def aenqueue_many(
-        self, calls: Iterable[Call], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
+        self, calls: Iterable[Call[R]], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R]] | list[JobHandle[R] | RecruiterError]:
         """Like `enqueue_many`, without blocking the event loop. The session may be of an AsyncMongoClient."""
         return await in_a_thread(self._many(calls, options).enqueue, errors)
 
     @overload
     def create_many(
-        self, calls: Iterable[Call], *, errors: Literal["raise"] = "raise", **options: Unpack[ManyOptions]
+        self, calls: Iterable[Call[R]], *, errors: Literal["raise"] = "raise", **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R]]: ...
     @overload
     def create_many(
-        self, calls: Iterable[Call], *, errors: Literal["return"], **options: Unpack[ManyOptions]
+        self, calls: Iterable[Call[R]], *, errors: Literal["return"], **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R] | RecruiterError]: ...
     def create_many(
-        self, calls: Iterable[Call], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
+        self, calls: Iterable[Call[R]], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R]] | list[JobHandle[R] | RecruiterError]:
         """Creates many jobs in one call, each once and never again, like `create`. The `created` of a handle is true if
         its job is new: not if the same job exists, or is earlier in the list. Raises like `enqueue_many`."""
@@ -118,14 +119,14 @@ class Task(Generic[P, C, R]):
 
     @overload
     async def acreate_many(
-        self, calls: Iterable[Call], *, errors: Literal["raise"] = "raise", **options: Unpack[ManyOptions]
+        self, calls: Iterable[Call[R]], *, errors: Literal["raise"] = "raise", **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R]]: ...
     @overload
     async def acreate_many(
-        self, calls: Iterable[Call], *, errors: Literal["return"], **options: Unpack[ManyOptions]
+        self, calls: Iterable[Call[R]], *, errors: Literal["return"], **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R] | RecruiterError]: ...
     async def acreate_many(
-        self, calls: Iterable[Call], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
+        self, calls: Iterable[Call[R]], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R]] | list[JobHandle[R] | RecruiterError]:
         """Like `create_many`, without blocking the event loop. The session may be of an AsyncMongoClient."""
         return await in_a_thread(self._many(calls, options).create, errors)
@@ -159,20 +160,29 @@ class Task(Generic[P, C, R]):
         self._definition.finalizers.finalize.append(function)
         return function
 
-    def _many(self, calls: Iterable[Call], options: ManyOptions) -> Many[R]:
+    def _many(self, calls: Iterable[Call[R]], options: ManyOptions) -> Many[R]:
         check_options(options)
         if not isinstance(calls, Iterable):
-            raise InvalidArguments(f"{self.name}: calls are a list of tuples or mappings, not {shown(calls)}")
+            raise InvalidArguments(f"{self.name}: calls are a list of tuples, mappings or jobs, not {shown(calls)}")
         returns = self._definition.signature.returns
         return Many(self._sender, self.name, list(calls), self._arguments_of, self._builder, options, returns)
 
-    def _arguments_of(self, call: Call) -> dict[str, Any]:
+    def _arguments_of(self, call: Call[R]) -> Mapping[str, Any]:
         if isinstance(call, tuple):
             return self._definition.bind(call, {})
         if isinstance(call, Mapping):
             return self._definition.bind((), call)
+        if isinstance(call, JobBuilder):
+            plain = self._builder(cast(Mapping[str, Any], call._draft.args))
+            if call._draft == plain._draft:
+                return cast(Mapping[str, Any], call._draft.args)
+            raise InvalidArguments(
+                f"{self.name}: a job in the list is {self.name}.job(…) without options of its own; the options of "
+                "all jobs go behind the list"
+            )
         raise InvalidArguments(
-            f"{self.name}: each call is a tuple of arguments or a mapping of named ones, not {said_by(call, repr):.200}"
+            f"{self.name}: each call is a tuple of arguments, a mapping of named ones or {self.name}.job(…), not "
+            f"{said_by(call, repr):.200}"
         )
 
     def _session_of(self, kwargs: dict[str, Any]) -> Session | None:

@@ -173,6 +173,15 @@ def test_m11_a_bad_item_of_a_bulk_is_named_and_stops_no_other() -> None:
     assert [handle.created for handle in handles] == [True, False, True]
 
 
+@pytest.mark.usefixtures("fleet_at_work")
+def test_m11_a_bulk_takes_jobs_whose_arguments_are_checked_where_they_are_written() -> None:
+    handles = add.enqueue_many([add.job(1, 1), add.job(a=2, b=3)])
+    assert [handle.result(timeout="20s") for handle in handles] == [2, 5]
+
+    answers = add.enqueue_many([add.job(1, 1).in_group("mail"), with_defaults.job()], errors="return")  # type: ignore[list-item]
+    assert ["without options of its own" in str(answer) for answer in answers] == [True, True]
+
+
 def test_m12_and_m13_options_come_from_the_task_and_the_job_can_change_them(fleet_at_work: Fleet) -> None:
     recruiter = fleet_at_work.recruiter
     plain, own = with_defaults.enqueue(), with_defaults.job().owned_by("m12").with_priority(1).timeout("1m").enqueue()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from recruiter import Recruiter, RetryManyTimes, Workable, current_job
+from recruiter import JobHandle, Recruiter, RetryManyTimes, Workable, current_job
 
 recruiter = Recruiter()
 
@@ -111,11 +111,15 @@ Server().as_job_of(recruiter).ping()
 Server().as_job_of(recruiter).with_method("ping").execute()
 Server().as_job_of(recruiter).ping(host="a")  # E: call-arg
 
-# many jobs: only the form of a call is checked, because types cannot compare a tuple with parameters
+# many jobs: `task.job(…)` checks arguments; of tuples only the form, because types cannot compare them with parameters
 handles = add.enqueue_many([(1,), (1, 2)])
 many: int = handles[0].result()
 wrong_many: str = handles[0].result()  # E: assignment
 add.enqueue_many([1, 2])  # E: list-item
+jobs: list[JobHandle[int]] = add.enqueue_many(add.job(a, b=2) for a in range(3))
+add.enqueue_many([add.job("1")])  # E: arg-type
+add.enqueue_many([add.job(1, c=2)])  # E: call-arg
+add.create_many([price.job("tea")])  # E: list-item
 add.enqueue_many([(1,)], grupp="sums")  # E: call-overload
 add.enqueue_many([{"a": 1}], group=5)  # E: call-overload
 
