@@ -37,7 +37,8 @@ from recruiter.store.payload import Owner
 R = TypeVar("R")
 T = TypeVar("T")
 
-Call = tuple[Any, ...] | Mapping[str, Any] | JobBuilder[R]
+Call = tuple[Any, ...] | Mapping[str, Any]
+CallOrJob = Call | JobBuilder[Any]
 Errors = Literal["raise", "return"]
 Write = Callable[[InSession, list[T]], Steps[list[Produced]]]
 MAX_JOBS_PER_TRANSACTION = 500
@@ -83,8 +84,8 @@ class Many(Generic[R]):
         self,
         sender: Producer,
         task: str,
-        calls: Sequence[Call[R]],
-        arguments_of: Callable[[Call[R]], Mapping[str, Any]],
+        calls: Sequence[CallOrJob],
+        arguments_of: Callable[[CallOrJob], Mapping[str, Any]],
         builder_of: Callable[[Mapping[str, Any]], JobBuilder[R]],
         options: ManyOptions,
         returns: Any = Any,
@@ -144,7 +145,7 @@ class Many(Generic[R]):
         """The jobs that can be made, with their positions, for one transaction each; for the others the error is
         noted."""
 
-        def one(place: int, call: Call[R]) -> T:
+        def one(place: int, call: CallOrJob) -> T:
             job = self._with_options(self._builder_of(self._arguments_of(call)))
             return build(job if self._ids is None else job.with_id(self._ids[place]))
 
@@ -160,7 +161,7 @@ class Many(Generic[R]):
             self._answers = [error] * len(self._calls)
             return
 
-        def sealed(_: int, call: Call[R]) -> tuple[ObjectId, Any]:
+        def sealed(_: int, call: CallOrJob) -> tuple[ObjectId, Any]:
             id = new_id()
             return id, seal(task, arguments_of(call), Owner(id))
 
@@ -189,7 +190,7 @@ class Many(Generic[R]):
                 job = _METHODS[name](job, value)
         return job
 
-    def _each(self, errors: Errors, make: Callable[[int, Call[R]], T]) -> list[tuple[int, T]]:
+    def _each(self, errors: Errors, make: Callable[[int, CallOrJob], T]) -> list[tuple[int, T]]:
         if errors not in get_args(Errors):
             raise InvalidJob(f"errors is {shown(errors)}; it must be 'raise' or 'return'")
         made = []

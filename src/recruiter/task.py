@@ -14,7 +14,7 @@ from recruiter.domain.planning.limits import Ceiling
 from recruiter.domain.schedule.scheduler import SchedulePolicy
 from recruiter.domain.text import said_by, shown
 from recruiter.errors import InvalidArguments, RecruiterError
-from recruiter.many import Call, Errors, Many, ManyOptions, check_options
+from recruiter.many import Call, CallOrJob, Errors, Many, ManyOptions, check_options
 from recruiter.producer import Producer
 from recruiter.registry import FunctionTask
 from recruiter.repeatable import RepeatableJob
@@ -71,14 +71,18 @@ class Task(Generic[P, C, R]):
 
     @overload
     def enqueue_many(
-        self, calls: Iterable[Call[R]], *, errors: Literal["raise"] = "raise", **options: Unpack[ManyOptions]
+        self,
+        calls: Iterable[Call | JobBuilder[R]],
+        *,
+        errors: Literal["raise"] = "raise",
+        **options: Unpack[ManyOptions],
     ) -> list[JobHandle[R]]: ...
     @overload
     def enqueue_many(
-        self, calls: Iterable[Call[R]], *, errors: Literal["return"], **options: Unpack[ManyOptions]
+        self, calls: Iterable[Call | JobBuilder[R]], *, errors: Literal["return"], **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R] | RecruiterError]: ...
     def enqueue_many(
-        self, calls: Iterable[Call[R]], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
+        self, calls: Iterable[Call | JobBuilder[R]], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R]] | list[JobHandle[R] | RecruiterError]:
         """Enqueues many jobs in one call, each a tuple of arguments, a mapping of named arguments, or `task.job(…)`,
         whose arguments type checkers check.
@@ -90,28 +94,36 @@ class Task(Generic[P, C, R]):
 
     @overload
     async def aenqueue_many(
-        self, calls: Iterable[Call[R]], *, errors: Literal["raise"] = "raise", **options: Unpack[ManyOptions]
+        self,
+        calls: Iterable[Call | JobBuilder[R]],
+        *,
+        errors: Literal["raise"] = "raise",
+        **options: Unpack[ManyOptions],
     ) -> list[JobHandle[R]]: ...
     @overload
     async def aenqueue_many(
-        self, calls: Iterable[Call[R]], *, errors: Literal["return"], **options: Unpack[ManyOptions]
+        self, calls: Iterable[Call | JobBuilder[R]], *, errors: Literal["return"], **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R] | RecruiterError]: ...
     async def aenqueue_many(
-        self, calls: Iterable[Call[R]], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
+        self, calls: Iterable[Call | JobBuilder[R]], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R]] | list[JobHandle[R] | RecruiterError]:
         """Like `enqueue_many`, without blocking the event loop. The session may be of an AsyncMongoClient."""
         return await in_a_thread(self._many(calls, options).enqueue, errors)
 
     @overload
     def create_many(
-        self, calls: Iterable[Call[R]], *, errors: Literal["raise"] = "raise", **options: Unpack[ManyOptions]
+        self,
+        calls: Iterable[Call | JobBuilder[R]],
+        *,
+        errors: Literal["raise"] = "raise",
+        **options: Unpack[ManyOptions],
     ) -> list[JobHandle[R]]: ...
     @overload
     def create_many(
-        self, calls: Iterable[Call[R]], *, errors: Literal["return"], **options: Unpack[ManyOptions]
+        self, calls: Iterable[Call | JobBuilder[R]], *, errors: Literal["return"], **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R] | RecruiterError]: ...
     def create_many(
-        self, calls: Iterable[Call[R]], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
+        self, calls: Iterable[Call | JobBuilder[R]], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R]] | list[JobHandle[R] | RecruiterError]:
         """Creates many jobs in one call, each once and never again, like `create`. The `created` of a handle is true if
         its job is new: not if the same job exists, or is earlier in the list. Raises like `enqueue_many`."""
@@ -119,14 +131,18 @@ class Task(Generic[P, C, R]):
 
     @overload
     async def acreate_many(
-        self, calls: Iterable[Call[R]], *, errors: Literal["raise"] = "raise", **options: Unpack[ManyOptions]
+        self,
+        calls: Iterable[Call | JobBuilder[R]],
+        *,
+        errors: Literal["raise"] = "raise",
+        **options: Unpack[ManyOptions],
     ) -> list[JobHandle[R]]: ...
     @overload
     async def acreate_many(
-        self, calls: Iterable[Call[R]], *, errors: Literal["return"], **options: Unpack[ManyOptions]
+        self, calls: Iterable[Call | JobBuilder[R]], *, errors: Literal["return"], **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R] | RecruiterError]: ...
     async def acreate_many(
-        self, calls: Iterable[Call[R]], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
+        self, calls: Iterable[Call | JobBuilder[R]], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R]] | list[JobHandle[R] | RecruiterError]:
         """Like `create_many`, without blocking the event loop. The session may be of an AsyncMongoClient."""
         return await in_a_thread(self._many(calls, options).create, errors)
@@ -160,14 +176,14 @@ class Task(Generic[P, C, R]):
         self._definition.finalizers.finalize.append(function)
         return function
 
-    def _many(self, calls: Iterable[Call[R]], options: ManyOptions) -> Many[R]:
+    def _many(self, calls: Iterable[Call | JobBuilder[R]], options: ManyOptions) -> Many[R]:
         check_options(options)
         if not isinstance(calls, Iterable):
             raise InvalidArguments(f"{self.name}: calls are a list of tuples, mappings or jobs, not {shown(calls)}")
         returns = self._definition.signature.returns
         return Many(self._sender, self.name, list(calls), self._arguments_of, self._builder, options, returns)
 
-    def _arguments_of(self, call: Call[R]) -> Mapping[str, Any]:
+    def _arguments_of(self, call: CallOrJob) -> Mapping[str, Any]:
         if isinstance(call, tuple):
             return self._definition.bind(call, {})
         if isinstance(call, Mapping):

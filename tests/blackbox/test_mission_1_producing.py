@@ -178,7 +178,8 @@ def test_m11_a_bulk_takes_jobs_whose_arguments_are_checked_where_they_are_writte
     handles = add.enqueue_many([add.job(1, 1), add.job(a=2, b=3)])
     assert [handle.result(timeout="20s") for handle in handles] == [2, 5]
 
-    answers = add.enqueue_many([add.job(1, 1).in_group("mail"), with_defaults.job()], errors="return")  # type: ignore[list-item]
+    jobs: list[Any] = [add.job(1, 1).in_group("mail"), with_defaults.job()]
+    answers = add.enqueue_many(jobs, errors="return")
     assert ["without options of its own" in str(answer) for answer in answers] == [True, True]
 
 
