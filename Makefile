@@ -13,7 +13,7 @@ STAMP  := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check browser proof reference docs bench chaos simulate mutants effects fuzz dist sbom upgrade versions clean
+.PHONY: help install demo test check browser proof golden reference docs bench chaos simulate mutants effects fuzz dist sbom upgrade versions clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -46,6 +46,9 @@ browser: $(STAMP) ## test the web console in a real browser
 proof: $(STAMP) ## the slow checks: chaos, simulator, mutants, browser, site, packaging; about an hour
 	$(PYTEST) $(PROOF)
 	$(MAKE) simulate mutants chaos JOBS=50000 SECONDS=300
+
+golden: $(STAMP) ## write the sentences of errors, explain, doctor and command line again; review the difference
+	$(BIN)/python -m tests.golden
 
 reference: $(STAMP) ## write the generated pages of docs/reference from the code; a test says when they are old
 	$(BIN)/python docs/_site/reference.py

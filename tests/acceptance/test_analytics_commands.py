@@ -23,7 +23,6 @@ from recruiter.cli.top import Screen
 from recruiter.store.database import Store
 from recruiter.views.analytics import overview
 from tests.acceptance.test_command_line import run
-from tests.cli_here import here
 from tests.conftest import Starter, eventually
 
 
@@ -59,22 +58,6 @@ def test_for_scripts(recruiter: Recruiter, target: str) -> None:
     assert {"average", "median", "p95", "p99"} < set(told["latency"])
     assert told["queues"] == [{"group": "lost", "task": "unheard_of", **told["jobs"]}]
     del recruiter
-
-
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (["analytics", "--at", "tomorrow"], "at is 'tomorrow'; write a date"),
-        (["analytics", "--within", "soon"], "'soon' is not a duration"),
-        (["top", "--every", "often", "--once"], "'often' is not a duration"),
-    ],
-)
-def test_bad_input(target: str, arguments: list[str], word: str) -> None:
-    code, said = run(*arguments, RECRUITER_TARGET=target)
-
-    assert code in (1, 2)
-    assert word in said
-    assert "Traceback" not in said
 
 
 def test_top_shows_the_fleet(recruiter: Recruiter, target: str, fleet: Starter) -> None:
@@ -135,10 +118,3 @@ def test_the_failures_leave_room_for_the_rest(recruiter: Recruiter, height: int)
     page = Console(width=120, height=height, file=StringIO())
 
     assert len(page.render_lines(screen)) <= height
-
-
-def test_a_group_that_nobody_knows_is_said_to_be_unknown(recruiter: Recruiter, target: str) -> None:
-    del recruiter
-    code, said = here(target, "analytics", "--group", "mial")
-
-    assert (code, "there is no group 'mial'; did you mean mail?" in said) == (2, True), said

@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.cli_here import here
 from tests.conftest import Starter
 from tests.warm import warm
 
@@ -91,46 +90,21 @@ def test_passwords_are_never_shown(tmp_path: Path) -> None:
     assert "s3cret" not in said
 
 
-@pytest.mark.parametrize(
-    ("arguments", "option"),
-    [
-        (["web", "--redact", "("], "--redact"),
-        (["web", "--port", "99999"], "--port"),
-        (["web", "--port", "-1"], "--port"),
-        (["metrics", "--port", "77777"], "--port"),
-        (["analytics", "--within", "banana"], "--within"),
-        (["top", "--every", "x"], "--every"),
-        (["scheduler", "next", "tidy", "--count", "0"], "--count"),
-        (["scheduler", "next", "tidy", "--count", "-2"], "--count"),
-        (["flow", "list", "--limit", "-3"], "--limit"),
-        (["dev", "--processes", "0"], "--processes"),
-        (["job", "list", "--target", "postgres://db"], "MongoDB address"),
-        (["start", "worker", "--grace", "soon"], "--grace"),
-    ],
-)
-def test_a_bad_option_is_named_before_anything_is_asked(arguments: list[str], option: str) -> None:
-    code, said = here("127.0.0.1:1/?serverSelectionTimeoutMS=300", *arguments)
-
-    assert code == 2, said
-    assert option in said
-    assert "unexpected" not in said
-
-
 def test_dev_runs_everything_on_a_private_mongodb(start: Starter, tmp_path: Path) -> None:
     # given `recruiter dev` in one terminal
     folder = tmp_path / "mongodb"
     dev = start("dev", str(EXAMPLES / "hello.py"), "--folder", str(folder), cold=True)
-    dev.says("ready, for 2 jobs at once", within=40)
+    dev.says("ready, for 2 jobs at once")
     address = dev.log.partition("private MongoDB at ")[2].split(",")[0].strip()
 
     # when a three-line script runs in another
-    script = "from hello import hello\nprint(hello.enqueue('Ada').result(timeout='20s'))\n"
+    script = "from hello import hello\nprint(hello.enqueue('Ada').result(timeout='60s'))\n"
     done = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "RECRUITER_TARGET": address, "PYTHONPATH": str(EXAMPLES)},
         capture_output=True,
         text=True,
-        timeout=40,
+        timeout=90,
         check=False,
     )
 

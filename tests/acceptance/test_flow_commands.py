@@ -120,16 +120,6 @@ def test_a_step_says_which_flow_it_is_of(stage: Stage, handle: FlowHandle, targe
         assert json.loads(here(target, "job", "show", str(job), "--output", "json")[1])["flow"] == str(handle.id)
 
 
-def test_an_unknown_flow(stage: Stage, command: Command) -> None:
-    del stage
-
-    for verb in ("show", "pause", "resume", "retry"):
-        code, said = command(verb, "6afbf38fd1b5b741bf1a5de1")
-        assert code == 1
-        assert "there is no flow 6afbf38fd1b5b741bf1a5de1" in said
-    assert "is not the id of a flow" in command("show", "thumbnails")[1]
-
-
 def test_retry_leaves_lost_steps_unless_told(stage: Stage, handle: FlowHandle, command: Command) -> None:
     (first,) = stage.ready()
     stage.run(first, fails=[first], why=Why.LOST)

@@ -244,21 +244,6 @@ class TestIds:
 
 
 class TestActing:
-    def test_ids_one_by_one(self, world: World, command: Command) -> None:
-        code, said = command("cancel", str(world.queued), "nobody", str(world.postponed), "--reason", "not needed")
-
-        assert code == 1, "one was not there"
-        assert said.count("is being cancelled") == 2
-        assert "there is no job 'nobody'" in said
-        assert {flag["reason"] for flag in world.store.scheduled.flags(10).values()} == {"not needed"}
-        code, said = command("recover", str(world.failed), "--schedule-at", "2099-01-01T00:00Z")
-        assert (code, "is recovered as" in said) == (0, True)
-        assert command("remove", str(world.failed), str(world.sent)) == (
-            0,
-            f"job {world.failed} is removed\njob {world.sent} is removed\n",
-        )
-        assert world.recruiter.jobs.count(task="send_listed") == (1, True)
-
     @pytest.mark.parametrize(("answer", "left"), [("y", 0), ("n", 2), ("", 2)])
     def test_the_answer_counts(self, world: World, target: str, answer: str, left: int) -> None:
         code, said = at_a_terminal(target, f"{answer}\n", "job", "remove", "--group", "mail")
@@ -266,61 +251,6 @@ class TestActing:
         assert "2 jobs (group mail). Remove them? [y/N]" in said
         assert code == (1 if left else 0)
         assert world.recruiter.jobs.count(group="mail") == (left, True)
-
-    def test_waiting_jobs_are_changed(self, world: World, target: str) -> None:
-        """Given a postponed job, when a person gives it another time and priority and runs it, each command says what
-        came of it."""
-        id = str(world.postponed)
-
-        assert here(target, "job", "reschedule", id, "--at", "2099-01-01T00:00Z", "--by", "ada") == (
-            0,
-            f"job {id} is rescheduled for 2099-01-01 00:00:00 UTC\n",
-        )
-        assert here(target, "job", "reprioritise", id, "--priority", "7") == (0, f"job {id} has priority 7\n")
-        code, said = here(target, "job", "run", id)
-        assert (code, said.startswith(f"job {id} is due now: ")) == (0, True)
-        assert here(target, "job", "reschedule", "--task", "resize_listed", "--in", "1h", "--yes") == (
-            0,
-            "2 jobs are rescheduled.\n",
-        )
-        assert here(target, "job", "run", "--task", "resize_listed", "--yes") == (0, "2 jobs are due now.\n")
-        assert here(target, "job", "reschedule", id)[0] == 2
-        assert "has ended; `recover` runs it once more" in here(target, "job", "run", str(world.failed))[1]
-
-
-class TestBadInput:
-    @pytest.mark.parametrize(
-        ("arguments", "code", "told"),
-        [
-            (["show", "nobody"], 1, "there is no job 'nobody'"),
-            (["list", "--task", "sned_listed"], 2, "there is no task 'sned_listed'; did you mean send_listed"),
-            (["list", "--state", "fialed"], 2, "'fialed' is not a state; a job is waiting, "),
-            (["list", "--arg", "$where=1"], 2, "args: '$where' is an operator of MongoDB"),
-            (["list", "--after", "xyz"], 2, "'xyz' is not a cursor; give the `next` of the previous page"),
-            (["list", "--full"], 2, "--full is for --output json or jsonl"),
-            (["remove", "--state", "waiting", "--yes"], 2, "jobs that are waiting cannot be removed; cancel them"),
-            (["cancel", "x", "--task", "y"], 2, "name the jobs to cancel: give ids, or a filter such as --task"),
-            (["recover", "x", "--schedule-at", "later"], 2, "'later' is not a date; write 2030-12-01T22:18:00Z"),
-        ],
-        ids=lambda value: " ".join(value) if isinstance(value, list) else None,
-    )
-    def test_gets_one_clear_sentence(self, ask: Command, arguments: list[str], code: int, told: str) -> None:
-        answer, said = ask(*arguments)
-
-        assert answer == code
-        assert said.startswith(f"recruiter: {told}")
-        assert said.count("\n") == 1
-
-    def test_a_number_that_makes_no_sense_is_refused_with_its_option(self, ask: Command) -> None:
-        code, said = ask("list", "--limit", "-1")
-
-        assert (code, 'Invalid value "-1" for --limit. Must be >= 0' in said) == (2, True), said
-
-    def test_a_job_in_the_wrong_state_is_refused(self, seen: World, ask: Command) -> None:
-        assert "it has not ended yet" in ask("recover", str(seen.queued))[1]
-        assert "has not ended, so it cannot be removed; cancel it first" in ask("remove", str(seen.running))[1]
-        code, said = ask("cancel", str(seen.failed))
-        assert (code, "has ended already (tried-too-many-times); nothing to cancel" in said) == (1, True), said
 
 
 def at_a_terminal(target: str, typed: str, *arguments: str) -> tuple[int, str]:
@@ -397,15 +327,6 @@ class TestSignal:
         assert "PIN" not in str(store.scheduled.document(job.id))
         assert [report.result for report in module.recruiter.run_all(module.pay_out)] == ["PIN 1234"]
         module.recruiter.close()
-
-    def test_what_is_wrong_is_said(self, job: JobHandle[str], command: Command, target: str) -> None:
-        code, said = here(target, "job", "signal", str(job.id), "approved", "--data", "{by: ada}")
-        assert (code, "--data is not valid JSON" in said) == (2, True), said
-        nobody = ObjectId()
-        code, said = here(target, "job", "signal", str(nobody), "approved")
-        assert (code, str(nobody) in said) == (1, True), said
-        assert self.run_all() == []  # nothing has come
-        del command
 
 
 class TestPutOff:

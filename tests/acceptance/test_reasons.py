@@ -34,24 +34,6 @@ def recruiter(target: str, store: Store) -> Iterator[Recruiter]:
         yield recruiter
 
 
-def lines(said: str) -> dict[str, str]:
-    return {line.split()[0]: line for line in said.splitlines() if line.strip()}
-
-
-def test_the_list_says_why_a_job_waits_and_what_it_failed_with(recruiter: Recruiter, target: str) -> None:
-    del recruiter
-
-    code, said = here(target, "job", "list")
-
-    assert code == 0
-    told = lines(said)
-    assert "group mail is paused" in told["paused"]
-    assert "no worker knows the task 'encode'" in told["unknown"]
-    assert "after ValueError: no good" in told["later"]
-    assert "no worker knows" not in told["later"], "it is not due"
-    assert "paused" not in told["fine"]
-
-
 def test_the_live_screen_says_it_where_there_is_room(recruiter: Recruiter, target: str) -> None:
     del recruiter
 

@@ -124,13 +124,3 @@ class TestRemoveWithoutAUrn:
         assert code == 1
         assert said.endswith("Nothing was removed.\n")
         assert len(recruiter.schedulers()) == 2
-
-
-@pytest.mark.parametrize("name", ["next", "pause", "resume", "run", "remove"])
-def test_a_urn_that_nobody_has(recruiter: Recruiter, command: Command, name: str) -> None:
-    del recruiter
-    code, said = command(name, "nothing")
-
-    assert code == 1
-    assert said.startswith("recruiter: there is no scheduler 'nothing'")
-    assert "Traceback" not in said

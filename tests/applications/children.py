@@ -7,12 +7,10 @@ import os
 import signal
 import subprocess
 import time
-from datetime import datetime
 from pathlib import Path
 from types import FrameType
 
 from recruiter import JobTimedOut, Recruiter, current_job
-from recruiter.attempt import running
 from recruiter.workables.outcomes import LazyBones
 
 recruiter = Recruiter()
@@ -135,10 +133,3 @@ async def wait_async(folder: str, name: str) -> str:
     while not Path(folder, "gate").exists():
         await asyncio.sleep(0.01)
     return name
-
-
-def _now() -> datetime:
-    """As the child's clock shows it."""
-    attempt = running.get()
-    assert attempt is not None
-    return attempt.progress()._now()

@@ -45,23 +45,6 @@ def die_after_commit(name: str) -> None:
     os._exit(9)
 
 
-@recruiter.task(retry=RetryForever("0s"), max_crashes=10_000)
-def three_steps(folder: str, name: str) -> str:
-    """Each step leaves a line; the process dies now and then between one step and the next."""
-    receipts = []
-    for step in ("charge", "pack", "ship"):
-        receipts.append(current_job.once(step, _leave_line, folder, name, step))
-        if random.random() < 0.4:
-            os.kill(os.getpid(), 9)
-    return " ".join(receipts)
-
-
-def _leave_line(folder: str, name: str, step: str) -> str:
-    with (Path(folder) / name).open("a") as file:
-        file.write(f"{step}\n")
-    return f"{step}:{name}"
-
-
 @recruiter.task
 def approved(name: str) -> str:
     by = current_job.wait_for("approved", timeout="1 hour")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
-import signal
 import time
 from pathlib import Path
 
@@ -78,23 +76,8 @@ def fail_until(folder: str, times: int) -> str:
 
 
 @recruiter.task
-def end_abruptly(code: int) -> None:
-    os._exit(code)
-
-
-@recruiter.task
 def leave() -> None:
     raise SystemExit(3)
-
-
-@recruiter.task
-def segfault() -> None:
-    ctypes.string_at(0)
-
-
-@recruiter.task
-def kill_myself() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @recruiter.task
@@ -107,9 +90,6 @@ def hold_the_interpreter(seconds: float) -> float:
         took = time.monotonic() - started
         length += 1
     return took
-
-
-_eaten = bytearray()
 
 
 @recruiter.task
@@ -140,20 +120,3 @@ class Greeting(Workable):
 
     def whisper(self) -> str:
         return f"hello, {self.name.lower()}"
-
-
-def recruiter_became_master(leading: Recruiter) -> None:
-    assert leading is recruiter
-    _note("became")
-
-
-def recruiter_stept_back(leading: Recruiter) -> None:
-    assert leading is recruiter
-    _note("stept_back")
-
-
-def _note(what: str) -> None:
-    folder = os.environ.get("HOOKS_FOLDER")
-    if folder:
-        with (Path(folder) / "hooks").open("a") as file:
-            file.write(f"{what} {os.getpid()}\n")

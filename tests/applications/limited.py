@@ -14,21 +14,6 @@ recruiter = Recruiter()
 
 
 @recruiter.task
-def a(seconds: float) -> None:
-    time.sleep(seconds)
-
-
-@recruiter.task
-def b(seconds: float) -> None:
-    time.sleep(seconds)
-
-
-@recruiter.task
-def c(seconds: float) -> None:
-    time.sleep(seconds)
-
-
-@recruiter.task
 def poison() -> None:
     """Kills its supervisor, and everybody dies with it."""
     fork_server = psutil.Process(os.getppid())

@@ -128,18 +128,16 @@ def test_m8_urn_and_provenance_name_the_scheduler_or_the_recovered_job(fleet_at_
 
 
 def test_m9_priority_decides_inside_a_group_and_age_among_equals(fleet_at_work: Fleet) -> None:
-    recruiter, folder = fleet_at_work.recruiter, str(fleet_at_work.folder)
-    recruiter.controls.set_limit("task:record", 1)
-    recruiter.controls.pause_group("shared")
+    folder = str(fleet_at_work.folder)
     jobs = [
-        record.job(folder, "m9", f"{priority}/{number}").in_group("shared").with_priority(priority).enqueue()
+        record.job(folder, "m9", f"{priority}/{number}").in_group("m9").with_priority(priority).enqueue()
         for number in range(5)
         for priority in (0, 5)
     ]
-    recruiter.controls.resume_group("shared")
+    worker = fleet_at_work.start("start", "worker", "--bootstrap", str(mission.__file__), "--work-on", "m9")
     for job in jobs:
         job.wait(timeout=60)
-    recruiter.controls.remove_limit("task:record")
+    assert worker.stop() == 0
 
     expected = [f"{priority}/{number}" for priority in (5, 0) for number in range(5)]
     assert lines(fleet_at_work.folder, "m9") == expected

@@ -52,6 +52,7 @@ def test_m18_another_recruiter_takes_over_after_a_kill_and_a_paused_leader_chang
     try:
         assert add.enqueue(1, 1).result(timeout=60) == 2
         first.signal(signal.SIGCONT)
+        first.says("is no longer the leader")
         second.signal(signal.SIGKILL)
         second.wait()
         assert add.enqueue(2, 2).result(timeout=60) == 4

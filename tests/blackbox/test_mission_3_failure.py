@@ -6,6 +6,7 @@ import os
 import signal
 from typing import Any
 
+import psutil
 import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
@@ -81,7 +82,9 @@ def test_m37_jobs_of_a_killed_worker_run_again_and_at_most_once_jobs_are_lost(fl
     again = hold.job(folder, "m37").in_group("m37").enqueue()
     once = at_most_once.job(folder, "m40").in_group("m37").enqueue()
     eventually(lambda: lines(fleet_at_work.folder, "m37") and lines(fleet_at_work.folder, "m40"))
+    family = worker.descendants()
     worker.signal(signal.SIGKILL)
+    assert psutil.wait_procs(family, timeout=30)[1] == [], "its children die with it"
     worker_on(fleet_at_work, "m37")
     fleet_at_work.over("m37")
 
@@ -135,6 +138,9 @@ def test_m39_a_worker_that_lost_its_job_cannot_complete_it(fleet_at_work: Fleet)
     for pid in family:
         _signal(pid, signal.SIGCONT)
 
+    paused.says("no longer on the roster")
+    eventually(lambda: [entry for entry in roster(fleet_at_work) if entry["pid"] == paused.pid])
+    assert paused_id not in {entry["worker"] for entry in roster(fleet_at_work)}, "it rejoins under a new id"
     assert ended.done
     assert ended.last_execution is not None
     assert ended.last_execution.worker != paused_id

@@ -103,30 +103,3 @@ def test_flows(shop: Recruiter, target: str) -> None:
     assert changed(target, "flow", "pause", id) == {"id": id, "paused": True}
     assert changed(target, "flow", "resume", id) == {"id": id, "paused": False}
     assert changed(target, "flow", "cancel", id, "--yes") == {"id": id, "count": 1}
-
-
-@pytest.mark.parametrize(
-    ("typed", "hint"),
-    [
-        ("explain X", "recruiter job show ID"),
-        ("job explain X", "recruiter job show ID"),
-        ("retry X", "recruiter job recover ID"),
-        ("job retry X", "recruiter job recover ID"),
-        ("delete X", "recruiter job remove ID"),
-        ("job delete X", "recruiter job remove ID"),
-        ("purge", "recruiter job remove --everything"),
-        ("queue list", "recruiter group list"),
-        ("worker stop W", "recruiter worker drain"),
-        ("status", "recruiter doctor"),
-        ("job list --status failed", "--state"),
-        ("analytics --since 2h", "--within"),
-        ("job list --json", "--output json"),
-        ("worker lst", 'Did you mean "list"?'),
-        ("jobs list", 'Did you mean "job"?'),
-    ],
-)
-def test_words_of_other_systems_get_a_hint(typed: str, hint: str) -> None:
-    code, said = here("127.0.0.1:1", *typed.split())
-
-    assert code == 2
-    assert hint in said, said

@@ -11,7 +11,7 @@ import pytest
 from recruiter import Recruiter
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import JobId
-from recruiter.errors import JobNotFound, SettingsError, WorkerNotFound
+from recruiter.errors import WorkerNotFound
 from recruiter.steps.assign import Round, assign, recount
 from recruiter.steps.lead import Leadership
 from recruiter.store.database import Store
@@ -99,13 +99,6 @@ class TestLimits:
         fleet.round()
         assert len(fleet.held()) == 6
 
-    def test_what_is_no_limit(self, fleet: Fleet) -> None:
-        for subject in ("add", "tasks:add", "task:"):
-            with pytest.raises(SettingsError):
-                fleet.controls.set_limit(subject, 1)
-        with pytest.raises(SettingsError):
-            fleet.controls.set_limit("task:add")
-
     def test_a_document_that_somebody_wrote_by_hand_stops_nobody(self, fleet: Fleet) -> None:
         fleet.store.limits.collection.insert_many(
             [{"_id": "task:add", "at_once": None}, {"_id": "nonsense"}, {"_id": "starts:x", "log": [1, "a"]}]
@@ -160,17 +153,6 @@ class TestBuffers:
 
 
 class TestExplain:
-    def test_postponed_by_a_failure(self, fleet: Fleet) -> None:
-        (job,) = insert(fleet.store, a_job(scheduled_at=NOW + timedelta(minutes=5)))
-        failed = {"attempts": 2, "last_execution": {"class": "ValueError", "message": "no good"}}
-        fleet.store.scheduled.collection.update_one({"_id": job}, {"$set": failed})
-        assert fleet.why(job).endswith("in 5m, after attempt 2 failed with ValueError: no good")
-
-    def test_postponed_because_it_asked_for_it(self, fleet: Fleet) -> None:
-        (job,) = insert(fleet.store, a_job(scheduled_at=NOW + timedelta(minutes=5)))
-        fleet.store.scheduled.collection.update_one({"_id": job}, {"$set": {"snoozed": "no file yet"}})
-        assert fleet.why(job).endswith("in 5m: no file yet")
-
     def test_two_jobs_whose_workers_died_repeatedly_never_share_a_worker(self, fleet: Fleet) -> None:
         fleet.worker(slots=3)
         (first,) = fleet.jobs(1, worker_deaths=2)
@@ -209,12 +191,3 @@ class TestExplain:
         fleet.round()
         (waiting,) = set(jobs) - set(fleet.held())
         assert fleet.why(waiting) == "task add may start 1 per 1m; the next one at 2030-01-01 12:01:01 UTC"
-
-    def test_cancelled(self, fleet: Fleet) -> None:
-        (job,) = fleet.jobs(1)
-        fleet.recruiter.cancel(job, by="ada", reason="enough")
-        assert fleet.why(job).startswith("cancelled by ada: enough")
-
-    def test_there_is_no_such_job(self, fleet: Fleet) -> None:
-        with pytest.raises(JobNotFound):
-            fleet.why("nothing")

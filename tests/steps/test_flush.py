@@ -155,7 +155,7 @@ def test_what_the_dead_have_left_is_rescued_first(
     monkeypatch.setenv("RECRUITER_CONSIDERED_DEAD_AFTER", "1s")
     handle = note.enqueue("a")
     store.leases.acquire(None, "somebody", {"host": "there", "pid": 42})
-    on_the_roster(store, "w1", term=1)
+    on_the_roster(store, "w1", term=1, considered_dead_after=1.0)
     store.roster.assign({"w1": [handle.id]}, term=1)
     beat(store, "w1", running(handle.id))
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from recruiter import Recruiter, RetryManyTimes, RetryPolicy, SelectByException, Workable
+from recruiter import Recruiter, RetryPolicy, Workable
 from recruiter.application import load_application
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.domain.retry.decision import exception_names
-from recruiter.errors import InvalidJob, InvalidName, TaskExists
+from recruiter.errors import InvalidName, TaskExists
 from recruiter.registry import RegistryOwner
 from recruiter.workable import WORKABLES
 
@@ -226,17 +226,3 @@ class TestNamesOfAScript:
         down, empty = module.BankDown, module.Till.Empty
         assert stored == [exception_names(down)[0], exception_names(empty)[0], "OSError", exception_names(down)[0]]
         assert not any("__main__" in name for name in stored)
-
-
-class TestExceptionsByName:
-    POLICY = RetryManyTimes(3, 1)
-
-    @pytest.mark.parametrize("name", ["Misspelt", "ConectionError", "json.JSONDecodeErorr", "print", "json.loads"])
-    def test_one_that_does_not_exist_is_refused(self, recruiter: Recruiter, name: str) -> None:
-        """Or the job would never be retried."""
-        with pytest.raises(InvalidJob, match=f"no exception '{name}'"):
-            recruiter.policies.dump(self.POLICY, [name])
-        with pytest.raises(InvalidJob, match=f"no exception '{name}'"):
-            recruiter.task(name="bill", retry=self.POLICY, only=[name])  # type: ignore[list-item]
-        with pytest.raises(InvalidJob, match=f"no exception '{name}'"):
-            SelectByException().when(name, self.POLICY)

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-import math
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recruiter.domain.duration import DurationLike, brief, humanize, to_seconds, to_timedelta
-from recruiter.errors import InvalidDuration
 
 
 @pytest.mark.parametrize(
@@ -33,42 +30,6 @@ from recruiter.errors import InvalidDuration
 def test_reads_what_people_write(value: DurationLike, expected: timedelta) -> None:
     assert to_timedelta(value) == expected
     assert to_seconds(value) == expected.total_seconds()
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        math.nan,
-        math.inf,
-        -math.inf,
-        True,
-        False,
-        -1,
-        -0.001,
-        timedelta(seconds=-1),
-        "",
-        "   ",
-        "-5s",
-        "soon",
-        "5 minutes ago",
-        "1.2.3s",
-        ".s",
-        "nan",
-        "inf",
-        "1e400",
-        1e300,
-        pytest.param(10**5000, id="5000 digits"),
-        pytest.param("9" * 5000, id="5000 nines"),
-        pytest.param("1 " * 3000 + "x", id="a long text"),
-        None,
-        b"5s",
-        [5],
-        object(),
-    ],
-)
-def test_refuses_everything_else(value: Any) -> None:
-    with pytest.raises(InvalidDuration):
-        to_timedelta(value)
 
 
 @pytest.mark.parametrize(

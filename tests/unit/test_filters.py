@@ -65,66 +65,6 @@ class TestMoments:
         assert resolved(to_moment("since", value), NOW) == moment
 
 
-class TestWhatIsRefused:
-    @pytest.mark.parametrize(
-        ("words", "told"),
-        [
-            ({"stat": "failed"}, "jobs cannot be filtered by 'stat'; did you mean state?"),
-            ({"state": "fialed"}, "'fialed' is not a state; a job is waiting, running, succeeded, "),
-            ({"task": "a b"}, "task 'a b' is not a name"),
-            ({"task": []}, "task has 0 values; give 1 to 100, or leave it out"),
-            ({"tag": ["x"] * 5 + [""]}, "tag is ''; it must be a text of 1 to 1,000 characters"),
-            ({"urn": {"$gt": ""}}, "urn is {'$gt': ''}; it must be a text"),
-            ({"error": int}, "error is <class 'int'>; it must be a text"),
-            ({"args": ["x"]}, "args is ['x']; write values by their path"),
-            ({"args": {"a..b": 1}}, "args: 'a..b' is not a path"),
-            ({"args": {"a": ...}}, "args.a: a value of type ellipsis cannot travel"),
-            ({"attempts": -1}, "attempts is -1; it must be a whole number, 0 or more"),
-            ({"slow": "quick"}, "slow: 'quick' is not a duration"),
-            ({"recovered_from": 1.5}, "recovered_from is 1.5; an id is an ObjectId"),
-            (
-                {"since": "1h", "until": "2h"},
-                "no job is since 1h ago and until 2h ago: the first must be the earlier time",
-            ),
-            ({"state": "waiting", "ended_since": "1h"}, "a job that is waiting has not ended; leave out the state"),
-            ({"state": "failed", "why": "done"}, "a job that is failed has never ended with done"),
-            ({"state": "succeeded", "error": "X"}, "a job that has succeeded has no error"),
-        ],
-        ids=lambda value: str(value)[:50],
-    )
-    def test_in_one_sentence(self, words: dict[str, Any], told: str) -> None:
-        with pytest.raises(InvalidFilter) as refused:
-            JobFilter(**words)
-
-        assert str(refused.value).startswith(told)
-        assert "\n" not in str(refused.value)
-
-    @pytest.mark.parametrize(
-        "args",
-        [
-            {"$where": "sleep(1000)"},
-            {"a": {"$gt": 1}},
-            {"a.$gt": 1},
-            {"a": ({"$exists": True},)},
-            {"a": [[{"x": {"$gt": 1}}]]},
-        ],
-        ids=str,
-    )
-    def test_operators(self, args: dict[str, Any]) -> None:
-        with pytest.raises(InvalidFilter, match="is an operator of MongoDB; only values can be compared"):
-            JobFilter(args=args)
-
-    def test_what_is_nested_without_end(self) -> None:
-        endless: list[Any] = []
-        endless.append(endless)
-        deep: dict[str, Any] = {"a": 1}
-        for _ in range(100):
-            deep = {"a": deep}
-        for value in (endless, deep):
-            with pytest.raises(InvalidFilter):
-                JobFilter(args={"x": value})
-
-
 class TestQueries:
     @given(
         st.recursive(

@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recruiter.domain.planning.needs import MAX_AMOUNT, MAX_RESOURCES, Needs, said
+from recruiter.domain.planning.needs import MAX_AMOUNT, Needs, said
 from recruiter.errors import InvalidJob
 
 GIB = 2**30
-
-
-class TestMaking:
-    @pytest.mark.parametrize("amount", [-1, -0.5, float("nan"), float("inf"), True, "two", "", "1e3", "-1", [1], 2**61])
-    def test_not_an_amount(self, amount: Any) -> None:
-        with pytest.raises(InvalidJob, match="proc"):
-            Needs.of(proc=amount)
-        with pytest.raises(InvalidJob, match="mem"):
-            Needs.of(mem=amount)
-
-    def test_twice(self) -> None:
-        with pytest.raises(InvalidJob, match="proc is given twice"):
-            Needs.of({"proc": 1}, proc=2)
-
-    def test_too_many_kinds(self) -> None:
-        Needs.of({f"r{number}": 1 for number in range(MAX_RESOURCES)})
-        with pytest.raises(InvalidJob, match="at most 16 kinds"):
-            Needs.of({f"r{number}": 1 for number in range(MAX_RESOURCES + 1)})
 
 
 class TestAmounts:

@@ -62,10 +62,6 @@ class TestOneTable:
     def test_signatures_show_every_option(self, takes: Callable[..., Any]) -> None:
         assert set(GivenOptions.__annotations__) <= set(inspect.signature(takes).parameters)
 
-    def test_an_option_that_does_not_exist(self) -> None:
-        with pytest.raises(TypeError, match="there is no option 'grupp'; the options are group, priority"):
-            recruiter.task(grupp="mail")  # type: ignore[call-overload]
-
 
 class TestChanged:
     def test_what_is_not_given_stays(self) -> None:

@@ -11,7 +11,7 @@ from recruiter.domain.planning.hosts import Reservation
 from recruiter.domain.planning.limits import AtLimit, FleetBusy, KeptFor, Limit
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.planning.pack import AssignedJob, Candidate, Packing, pack
-from recruiter.domain.planning.reasons import HostsBusy, IsolatedBusy, NeverFits, NoWorker, SlotsBusy
+from recruiter.domain.planning.reasons import HostsBusy, IsolatedBusy, NeverFits
 from recruiter.domain.planning.workers import RosterWorker
 from tests.samples import NOW
 
@@ -202,27 +202,3 @@ class TestBuffers:
         packing = plan([job(1, "g/t/licence=1")], [place(holds=20)], "", [held(90, "g/u/licence=1", "x")], limits)
 
         assert (packing.kept, packing.drained) == ({"w": 1}, frozenset())
-
-
-def test_sentences() -> None:
-    reasons = [
-        NoWorker("g", "t"),
-        SlotsBusy(1),
-        SlotsBusy(3),
-        HostsBusy("mem", 2**30 * 4000, 2**30 * 1000, "h1"),
-        NeverFits(Needs.of(gpu=2), "gpu", 2000, 1000),
-        IsolatedBusy(1),
-        IsolatedBusy(3),
-    ]
-
-    assert [str(reason) for reason in reasons] == [
-        "no worker serves task t of group g",
-        "no slot is free where it could run (the one worker that serves it)",
-        "no slot is free where it could run (the 3 workers that serve it)",
-        "needs 4 GiB of mem; h1 comes closest, with 1 GiB free",
-        "needs 2 of gpu, and no host that serves it has more than 1",
-        "its worker died repeatedly, and the one worker that serves it holds another such job; two of them never share "
-        "a worker",
-        "its worker died repeatedly, and all workers that serve it hold another such job; two of them never share "
-        "a worker",
-    ]

@@ -28,7 +28,6 @@ from recruiter.domain.retry.policies import (
     TimeTable,
 )
 from recruiter.domain.state import Why
-from recruiter.errors import InvalidJob
 
 CREATED = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -73,12 +72,6 @@ def test_exponential_backoff_for_an_interval(total: Any, first: Any, expected: l
     assert delays(ExponentialBackoff.for_an_interval(total, first)) == expected
 
 
-@pytest.mark.parametrize(("total", "first"), [(10, 30), (0, 0), (10, 0)])
-def test_an_interval_must_hold_its_first_delay(total: float, first: float) -> None:
-    with pytest.raises(InvalidJob, match="for_an_interval"):
-        ExponentialBackoff.for_an_interval(total, first)
-
-
 @pytest.mark.parametrize("attempt", [60, 10_000, 2**63])
 def test_huge_exponents_end_at_the_latest_moment(attempt: int) -> None:
     assert ExponentialBackoff(2**63, 30).decide(failed(attempt)) == Retry(LATEST)
@@ -95,23 +88,6 @@ SEED_TABLE = TimeTable({"24 hours ago": "1 hour", "5 minutes ago": "1 minute", "
 def test_time_table(age: float, delay: float) -> None:
     failure = failed(age=age)
     assert SEED_TABLE.decide(failure) == Retry(failure.failed_at + timedelta(seconds=delay))
-
-
-@pytest.mark.parametrize(
-    ("table", "problem"),
-    [
-        ({}, "at least one row"),
-        ({"5 minutes": "1 minute"}, "ago"),
-        ({5: "1 minute"}, "ago"),
-        ({"ago": "1 minute"}, "not a duration"),
-        ({"5 minutes ago": "soon"}, "not a duration"),
-        ({"0s ago": "1 minute"}, "zero"),
-        ({"60 seconds ago": 1, "1 minute ago": 2}, "same age, 1m ago"),
-    ],
-)
-def test_time_table_is_checked_when_it_is_made(table: Any, problem: str) -> None:
-    with pytest.raises(InvalidJob, match=problem):
-        TimeTable(table)
 
 
 def test_select_by_exception_takes_the_first_case_that_fits() -> None:
@@ -206,36 +182,6 @@ class TestRegistry:
         doubles = {"class": "RetryManyTimes", "parameters": {"n": 3.0, "seconds": "1 minute"}, "only": None}
         assert PolicyRegistry().load(doubles) == RetryManyTimes(3, 60)
         assert PolicyRegistry().load({"class": "DoNotDoItAgain"}) == DoNotDoItAgain()
-
-    @pytest.mark.parametrize(
-        "document",
-        [
-            {},
-            5,
-            {"class": "os.system", "parameters": {"command": "true"}},
-            {"class": ["RetryForever"], "parameters": {}},
-            {"class": "RetryForever", "parameters": {}},
-            {"class": "RetryForever", "parameters": 5},
-            {"class": "RetryForever", "parameters": {"seconds": 1, "$where": "1"}},
-            {"class": "RetryForever", "parameters": {"seconds": {"$gt": 1}}},
-            {"class": "RetryManyTimes", "parameters": {"n": -1, "seconds": 1}},
-            {"class": "TimeTable", "parameters": {"time_table": [[1, 2, 3]]}},
-            {"class": "TimeTable", "parameters": {"time_table": 5}},
-            {"class": "SelectByException", "parameters": {"cases": [], "otherwise": 5}},
-            {"class": "SelectByException", "parameters": {"cases": {"a": 1}}},
-            {"class": "RetryForever", "parameters": {"seconds": 1}, "only": [5]},
-            {"class": "RetryForever", "parameters": {"seconds": 1}, "only": "OSError"},
-            {"class": "RetryForever", "parameters": {"seconds": 1}, "only": 7},
-        ],
-    )
-    def test_hostile_documents_are_refused(self, document: Any) -> None:
-        with pytest.raises(InvalidJob):
-            PolicyRegistry().load(document)
-
-    def test_only_is_said_once(self) -> None:
-        limited = RetriableExceptionFilter(RetryForever(1), ("OSError",))
-        with pytest.raises(InvalidJob, match="once"):
-            PolicyRegistry().dump(limited, only=[ValueError])
 
     def test_a_policy_in_a_case_may_have_its_own_exceptions(self) -> None:
         limited = RetriableExceptionFilter(RetryForever(1), ("ConnectionError",))

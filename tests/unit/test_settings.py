@@ -69,33 +69,6 @@ class TestRefusals:
         ):
             Settings.load()
 
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [
-            ({"heartbeat": "soon"}, r"heartbeat = 'soon': .*\(--heartbeat, RECRUITER_HEARTBEAT or heartbeat in"),
-            ({"processes": 0}, "processes = 0: .*--processes"),
-            ({"processes": "many"}, "processes = 'many'"),
-            ({"log_level": "loud"}, "log_level = 'loud'.*--log-level, RECRUITER_LOG_LEVEL"),
-            ({"log_format": "xml"}, "log_format = 'xml'"),
-            ({"work_on": "a b"}, "work_on = 'a b': group 'a b' is not a name"),
-            ({"memory_limit": "lots"}, "memory_limit = 'lots'"),
-            ({"heartbeat": "6s"}, "considered_dead_after must be at least three heartbeats"),
-            ({"considered_dead_after": "2s"}, "considered_dead_after must be at least three heartbeats"),
-            ({"lease_time": "100ms"}, "lease_time must be at least 500ms"),
-            ({"backoff_from": 0}, "backoff_from must be above zero"),
-            ({"backoff_from": "11s"}, "backoff_from must be above zero and not above backoff_to"),
-            ({"wait_at_most": "1s"}, "wait_at_most must not be below wait_at_least"),
-            ({"heartbeat": 0}, "heartbeat"),
-            ({"heartbeat": "-1s"}, "heartbeat"),
-            ({"grace": "-5s"}, "grace"),
-            ({"clean_after": "-1d"}, "clean_after"),
-        ],
-        ids=str,
-    )
-    def test_a_value_that_makes_no_sense_is_explained(self, arguments: dict[str, object], message: str) -> None:
-        with pytest.raises(SettingsError, match=message):
-            Settings.load(**arguments)
-
     def test_a_password_is_not_shown(self, folder: Path) -> None:
         (folder / "recruiter.toml").write_text('target = ["mongodb://ada:hunter2@h/db"]\n')
 

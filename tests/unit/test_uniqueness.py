@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from recruiter.domain.uniqueness import Existing, KnownJob, Make, UniqueKind, Uniqueness, decide
-from recruiter.errors import InvalidDuration, InvalidJob, InvalidName
 
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
 WAITS = KnownJob("first", T0, T0, exists=True, begun_at=None)
@@ -44,20 +43,3 @@ def test_unique_for_a_time_whatever_became_of_it(known: KnownJob) -> None:
 
     assert decide(wanted, known, after(9.9)) == Existing("first")
     assert decide(wanted, known, after(10)) == Make()
-
-
-@pytest.mark.parametrize(
-    ("make", "error"),
-    [
-        (lambda: Uniqueness.until("soon"), InvalidDuration),
-        (lambda: Uniqueness.until(True), InvalidJob),
-        (lambda: Uniqueness.until(0), InvalidDuration),
-        (lambda: Uniqueness.until("ended", 5), InvalidName),
-        (lambda: Uniqueness.until("ended", "x" * 501), InvalidName),
-        (lambda: Uniqueness.debounce("1m", None, "10s"), InvalidDuration),
-        (lambda: Uniqueness.throttle("0s", None), InvalidDuration),
-    ],
-)
-def test_what_cannot_be_is_refused(make: Any, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        make()
