@@ -45,6 +45,7 @@ browser: $(STAMP) ## test the web console in a real browser
 
 proof: $(STAMP) ## the slow checks: chaos, simulator, mutants, browser, site, packaging; about an hour
 	$(PYTEST) $(PROOF)
+	RECRUITER_TEST_DEPTH=2 $(PYTEST) tests/property tests/unit/test_hostile_calls.py
 	$(MAKE) simulate mutants chaos JOBS=50000 SECONDS=300
 
 golden: $(STAMP) ## write the sentences of errors, explain, doctor and command line again; review the difference

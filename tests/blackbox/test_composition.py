@@ -73,13 +73,6 @@ def test_a_named_step_is_found_by_its_name_also_after_it_was_recovered(local: Re
         handle["third"]
 
 
-def test_a_name_is_unique_in_its_flow(local: Recruiter, shop: Shop) -> None:
-    flow = local.flow("f")
-    flow.add(shop.say, "a", name="same")
-    with pytest.raises(InvalidFlow, match="two steps of flow 'f' have the name 'same'"):
-        flow.add(shop.say, "b", name="same")
-
-
 def test_a_parameter_called_name_stays_an_argument_of_the_task(local: Recruiter) -> None:
     greeted = []
 
@@ -196,13 +189,6 @@ def test_of_several_steps_one_failure_is_enough_and_all_must_have_ended(local: R
     flow.start()
     local.flush_jobs_synchronously()
     assert shop.ran == ["a", "b", "c", "cleanup"]
-
-
-def test_a_step_cannot_wait_for_the_success_and_for_the_failure_of_another(local: Recruiter, shop: Shop) -> None:
-    flow = local.flow("f")
-    step = flow.add(shop.say, "a")
-    with pytest.raises(InvalidFlow, match="in `after`, which must succeed, and in `after_failure`, which must fail"):
-        flow.add(shop.say, "b", after=step, after_failure=step)
 
 
 # -- before the dependents -------------------------------------------------------------------------------------------

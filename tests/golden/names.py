@@ -29,6 +29,7 @@ from recruiter import (
     RetryManyTimes,
     SelectByException,
     TimeTable,
+    Workable,
 )
 from recruiter.application import load_application
 from recruiter.domain.arguments.check import Signature
@@ -171,6 +172,31 @@ def itself() -> list[Any]:
 def after_downtime(answer: Any) -> Any:
     moment = datetime(2024, 5, 1, 12, tzinfo=UTC)
     return late_occurrences(Odd(answer), moment, moment + timedelta(minutes=20))
+
+
+class Robot(Workable, name="golden.Robot"):
+    constant = 5
+
+    def execute(self) -> str:
+        return "R2"
+
+    def _private(self) -> None: ...
+
+    def ping(self, host: str, *, port: int) -> None: ...
+
+
+class Exported(Workable, name="golden.Exported"):
+    """Exports whatever it is told."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+    def export(self) -> Any:
+        if isinstance(self.answer, BaseException):
+            raise self.answer
+        return self.answer
+
+    def execute(self) -> None: ...
 
 
 nowhere = Recruiter("127.0.0.1:1", server_timeout="1ms")

@@ -14,7 +14,7 @@ from typing import Any
 from tests.cli_here import here
 
 FOLDER = Path(__file__).parent
-SURFACES = ("errors", "explain", "doctor", "cli")
+SURFACES = ("errors", "refusals", "explain", "doctor", "cli")
 CHANGES_EACH_TIME = (
     (re.compile(r"\b[0-9a-f]{24}\b"), "ID"),
     (re.compile(r"0x[0-9a-f]{6,}"), "0xADDRESS"),

@@ -112,4 +112,15 @@ def names(target: str) -> Iterator[dict[str, Any]]:
             told = (each for each in findings if each.about in ("fleet", "jobs", "schedulers"))
             return "\n".join(sorted(f"{each.level} {each.code}: {each.text}; {each.todo}".strip("; ") for each in told))
 
-        yield {**NAMES, "recruiter": recruiter, "explain": recruiter.explain, "doctor": doctor}
+        @recruiter.task(name="golden.double")
+        def double(size: int) -> int:
+            return 2 * size
+
+        @recruiter.task(name="golden.fetch")
+        def fetch(url: str) -> str:
+            return url
+
+        flow, other = recruiter.flow("f"), recruiter.flow("g")
+        step, foreign = flow.add(fetch, "a", name="first"), other.add(fetch, "b")
+        own = {"recruiter": recruiter, "explain": recruiter.explain, "doctor": doctor, "double": double, "fetch": fetch}
+        yield {**NAMES, **own, "flow": flow, "other": other, "step": step, "foreign": foreign}

@@ -22,6 +22,7 @@ from recruiter.domain.arguments.check import Signature
 from recruiter.domain.arguments.typed import decode_result, encode_result, same
 from recruiter.domain.arguments.values import from_bson, to_bson
 from recruiter.errors import InvalidArguments
+from tests.depth import examples
 
 OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(tz_aware=True, uuid_representation=UuidRepresentation.STANDARD)
 
@@ -135,28 +136,28 @@ def annotated_values(draw: st.DrawFn, depth: int = 2) -> tuple[Any, Any]:
 
 
 @given(values)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_without_an_annotation(value: Any) -> None:
     assert same(value, from_bson(through_bson(to_bson(value))))
     assert same(value, carry(Any, value))
 
 
 @given(annotated_values())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_with_an_annotation(annotated_value: tuple[Any, Any]) -> None:
     annotation, value = annotated_value
     assert same(value, carry(annotation, value))
 
 
 @given(baskets)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_models_of_dataclasses_of_enums(basket: Basket) -> None:
     assert same(basket, carry(Basket, basket))
     assert same(basket, decode_result(through_bson(encode_result(basket, Basket)), Basket))
 
 
 @given(st.tuples(values, texts, st.lists(values, max_size=3), st.dictionaries(st.text("abc", min_size=1), values)))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_every_kind_of_parameter(given_values: tuple[Any, str, list[Any], dict[str, Any]]) -> None:
     first, second, rest, options = given_values
 
@@ -189,7 +190,7 @@ documents = st.recursive(
 
 
 @given(documents, st.sampled_from([Any, int, str, Basket, Item, date, list[Color], dict[int, Item]]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_no_document_does_more_than_fit_or_be_refused(document: Any, annotation: Any) -> None:
     signature = Signature.of(annotated(annotation))
     for written in (document, {"value": document}, [document]):

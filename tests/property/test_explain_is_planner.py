@@ -14,6 +14,7 @@ from recruiter.steps.assign import assign
 from recruiter.store.database import Store
 from recruiter.views.explain import explain
 from recruiter.views.resources import resources
+from tests.depth import examples
 from tests.samples import a_job, insert, on_the_roster
 
 _RESOURCES = st.sampled_from(["", "proc=1", "mem=1073741824,proc=2", "gpu=1,proc=4"])
@@ -55,7 +56,7 @@ def _insert(store: Store, facts: dict[str, Any]) -> JobId:
     return insert(store, a_job(**facts, created_at=now, scheduled_at=now))[0]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     workers=st.lists(_WORKERS, max_size=4),
     held=st.lists(_JOBS, max_size=4),

@@ -27,6 +27,7 @@ from recruiter.domain.job import JobId
 from recruiter.steps.clean import forget_flows
 from recruiter.store import flow_steps, job_fields
 from recruiter.store.codec import decode, flow_of
+from tests.depth import examples
 from tests.flows import Stage
 
 _CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
@@ -270,7 +271,7 @@ def lives(recruiter: Recruiter, rng: Random, size: int) -> None:
     world.check()
 
 
-@settings(max_examples=int(os.environ.get("RANDOM_FLOWS", "8")), suppress_health_check=_CHECKS, phases=_PHASES)
+@settings(max_examples=int(os.environ.get("RANDOM_FLOWS", examples(12))), suppress_health_check=_CHECKS, phases=_PHASES)
 @given(seed=st.integers(0, 2**32), size=st.integers(1, 30))
 def test_small_flows(recruiter: Recruiter, seed: int, size: int) -> None:
     lives(recruiter, Random(seed), size)
@@ -278,5 +279,5 @@ def test_small_flows(recruiter: Recruiter, seed: int, size: int) -> None:
 
 @settings(max_examples=1, suppress_health_check=_CHECKS, phases=_PHASES)
 @given(seed=st.integers(0, 2**32))
-def test_a_flow_of_200_steps(recruiter: Recruiter, seed: int) -> None:
-    lives(recruiter, Random(seed), 200)
+def test_a_flow_of_many_steps(recruiter: Recruiter, seed: int) -> None:
+    lives(recruiter, Random(seed), examples(200))

@@ -23,6 +23,7 @@ from recruiter.domain.planning.needs import Needs
 from recruiter.domain.planning.pack import AssignedJob, Candidate, Packing, pack
 from recruiter.domain.planning.reasons import HostsBusy, IsolatedBusy, NeverFits, NoWorker, SlotsBusy
 from recruiter.domain.planning.workers import RosterWorker
+from tests.depth import examples
 from tests.samples import NOW
 
 SECOND = timedelta(seconds=1)
@@ -178,7 +179,7 @@ candidate_lists = st.lists(some_lanes, max_size=25).map(
 # -- one plan --------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(worlds(), candidate_lists)
 def test_a_plan_keeps_every_promise(world: World, candidates: list[Candidate]) -> None:
     packing = world.plan(candidates)
@@ -357,7 +358,7 @@ def is_true(reason: Reason, lane: Lane, world: World) -> bool:
     return False
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(worlds(), candidate_lists, st.data())
 def test_who_is_at_a_limit_changes_nothing_for_others(
     world: World, candidates: list[Candidate], data: st.DataObject
@@ -378,7 +379,7 @@ def test_who_is_at_a_limit_changes_nothing_for_others(
     assert (with_pile.kept, with_pile.drained) == (without.kept, without.drained)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(worlds(), candidate_lists)
 def test_a_lane_is_read_no_further_than_its_limits_allow(world: World, candidates: list[Candidate]) -> None:
     """What `Meter.room` says for a lane is enough: more of its jobs would change nothing but who waits."""
@@ -486,7 +487,7 @@ ALL_KINDS = [
 ]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(fleets(ALL_KINDS, forgetful=True))
 def test_everything_that_can_ever_run_ends(fleet: Fleet) -> None:
     """With limits of every kind, under leaders that come and go: nothing waits for ever, no limit is ever crossed."""
@@ -513,7 +514,7 @@ def test_everything_that_can_ever_run_ends(fleet: Fleet) -> None:
         assert fleet.round < 2000, [packing.waiting[each.lane] for each in due]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(fleets([Limit("task:u", 2), Limit("key:k", 1)], forgetful=False))
 def test_a_large_job_waits_only_for_what_its_host_held_when_it_reserved(fleet: Fleet) -> None:
     """The bound: no job behind the first in order ever takes what it waits for, however many come."""

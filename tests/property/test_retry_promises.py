@@ -19,6 +19,7 @@ from recruiter.domain.retry.policies import (
     SelectByException,
     TimeTable,
 )
+from tests.depth import examples
 
 moments = st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(9998, 1, 1), timezones=st.just(UTC))
 durations = st.timedeltas(min_value=timedelta(0), max_value=timedelta(days=36_500))
@@ -61,7 +62,7 @@ def failures(draw: st.DrawFn) -> Failure:
 
 
 @given(policies, names, failures())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_stored_policy_decides_like_the_one_that_was_stored(
     policy: RetryPolicy, only: list[str], failure: Failure
 ) -> None:
@@ -79,7 +80,7 @@ def test_a_stored_policy_decides_like_the_one_that_was_stored(
 
 
 @given(policies, failures())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_no_built_in_policy_ever_fails_or_retries_in_the_past(policy: RetryPolicy, failure: Failure) -> None:
     decision = decide(policy, failure)
     if isinstance(decision, Retry):
@@ -89,7 +90,7 @@ def test_no_built_in_policy_ever_fails_or_retries_in_the_past(policy: RetryPolic
 
 
 @given(st.integers(0, 40), st.sampled_from([RetryManyTimes, ExponentialBackoff]), moments)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_n_retries_are_n_plus_one_runs(n: int, cls: type[RetryManyTimes], at: datetime) -> None:
     runs, policy = 1, cls(n, 0)
     while isinstance(decide(policy, Failure(runs, at, at, at)), Retry):
@@ -98,7 +99,7 @@ def test_n_retries_are_n_plus_one_runs(n: int, cls: type[RetryManyTimes], at: da
 
 
 @given(positive, positive)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_an_interval_allows_every_delay_it_can_hold_and_no_longer_one(one: timedelta, other: timedelta) -> None:
     first, total = sorted((one, other))
     policy = ExponentialBackoff.for_an_interval(total, first)
@@ -107,7 +108,7 @@ def test_an_interval_allows_every_delay_it_can_hold_and_no_longer_one(one: timed
 
 
 @given(st.none() | policies, failures(), st.integers(1, 10), st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_no_job_survives_three_crashes(
     policy: RetryPolicy | None, failure: Failure, crashes: int, at_most_once: bool
 ) -> None:

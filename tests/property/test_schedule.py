@@ -22,6 +22,7 @@ from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.schedule.policies import Cron, Every, EveryMinutes
 from recruiter.domain.schedule.scheduler import Late, SchedulePolicy, late_occurrences, occurrence_id
 from recruiter.errors import InvalidSchedule
+from tests.depth import examples
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 START, END = datetime(2000, 1, 1, tzinfo=UTC), datetime(2041, 1, 1, tzinfo=UTC)
@@ -228,7 +229,7 @@ def cron(expression: Expression, zone: str) -> Cron | None:
 
 
 @given(expressions, places())
-@settings(max_examples=60, deadline=None)  # each walks through two days and a half, minute by minute
+@settings(max_examples=examples(60), deadline=None)  # each walks through two days and a half, minute by minute
 def test_none_is_skipped_none_is_added(expression: Expression, place: tuple[str, datetime]) -> None:
     zone, after = place
     until = after + DAY * 1.5
@@ -242,7 +243,7 @@ at_noon = st.builds(Expression, st.none(), st.just(half_past), st.just(twelve), 
 
 
 @given(at_noon, st.sampled_from(ZONES), st.dates(START.date(), END.date()))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_the_next_day_that_fits_is_found_however_far_it_is(expression: Expression, zone: str, day: date) -> None:
     assume(zone != "Pacific/Apia" or day.year > 2011)  # it had no noon on 2011-12-30
     later = (day + DAY * n for n in range(1, 50 * 366))
@@ -257,7 +258,7 @@ def noon(day: date, zone: str) -> datetime:
 
 
 @given(expressions, st.sampled_from(ZONES), st.datetimes(timezones=st.timezones()))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_any_moment_there_is_has_an_answer(expression: Expression, zone: str, moment: datetime) -> None:
     policy = cron(expression, zone)
     assume(policy)
@@ -268,7 +269,7 @@ def test_any_moment_there_is_has_an_answer(expression: Expression, zone: str, mo
 
 
 @given(st.text(alphabet="0123456789*/-,#L W@JANMONdaily", max_size=30) | st.text(max_size=20))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_any_text_is_an_expression_or_is_refused(text: str) -> None:
     for fields in (text, f"0 6 * * {text}", f"0 6 {text} * *"):
         try:
@@ -285,7 +286,7 @@ moments = st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), timezones=st.
 
 
 @given(steady, moments)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_a_steady_policy_keeps_its_pace(policy: Every, moment: datetime) -> None:
     found = policy.next_after(moment)
     assert found is not None
@@ -302,7 +303,7 @@ stored = st.one_of(
 
 
 @given(stored, moments)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_stored_policy_answers_like_the_one_that_was_stored(policy: SchedulePolicy, moment: datetime) -> None:
     registry = SchedulePolicyRegistry()
     document: Any = decode(encode(registry.dump(policy)), CodecOptions(tz_aware=True))
@@ -329,7 +330,7 @@ visits = st.lists(st.timedeltas(min_value=-HOUR, max_value=HOUR * 2), min_size=1
 
 
 @given(lively, places(), st.lists(st.integers(0, 1_000), min_size=1, max_size=8))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_small_steps_make_what_one_big_step_makes(
     policy: SchedulePolicy, place: tuple[str, datetime], steps: list[int]
 ) -> None:
@@ -346,7 +347,7 @@ def test_small_steps_make_what_one_big_step_makes(
 
 
 @given(lively, places(), visits, durations, durations, lates, st.integers(1, 50))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 def test_each_is_made_at_most_once_never_early_never_too_late(
     policy: SchedulePolicy,
     place: tuple[str, datetime],
@@ -381,7 +382,7 @@ def test_each_is_made_at_most_once_never_early_never_too_late(
 
 @given(st.lists(st.tuples(st.text(), moments), min_size=2, max_size=2, unique=True))
 @example([("a@b", START), ("a", START)])
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_two_occurrences_never_have_one_id(pair: list[tuple[str, datetime]]) -> None:
     ids = [occurrence_id(urn, instant) for urn, instant in pair]
     assert ids[0] != ids[1]

@@ -17,7 +17,7 @@ from recruiter.domain.job import Execution, Job
 from recruiter.domain.retry.decision import Archive
 from recruiter.domain.state import State
 from recruiter.domain.statistics import HOUR, MINUTE, Analytics, hour_of
-from recruiter.errors import DocumentLocked, InvalidFilter, InvalidJob
+from recruiter.errors import DocumentLocked
 from recruiter.steps.cancel import cancel
 from recruiter.steps.clean import COUNTS_KEPT, clean_counts
 from recruiter.store import outcomes
@@ -216,16 +216,6 @@ class TestQueue:
         store.roster.assign({"silent": [held.id], "well": [again.id]}, term=1)
 
         assert self.queue_of(store, **which) == (1, 0, 1, 1)
-
-
-def test_counts_by_something_else_are_refused(recruiter: Recruiter) -> None:
-    with pytest.raises(InvalidJob, match="group, task, owner, tag"):
-        recruiter.counts("colour")  # type: ignore[arg-type]
-
-
-def test_a_time_without_zone_is_refused(recruiter: Recruiter) -> None:
-    with pytest.raises(InvalidFilter, match="time zone"):
-        recruiter.analytics(at=datetime(2030, 1, 1))
 
 
 def test_counts_by_group_task_owner_and_tag(recruiter: Recruiter) -> None:

@@ -160,12 +160,6 @@ def test_the_history_is_bounded(recruiter: Recruiter, id: JobId) -> None:
     assert history[-1].new == 59
 
 
-@pytest.mark.parametrize("given", [{}, {"at": "tomorrow"}, {"in_": "1h", "at": None, "by": 3}])
-def test_invalid_times_are_refused(recruiter: Recruiter, id: JobId, given: dict[str, object]) -> None:
-    with pytest.raises(InvalidJob):
-        recruiter.reschedule(id, **given)  # type: ignore[arg-type]
-
-
 def test_a_job_that_has_ended_or_never_was_is_not_found(recruiter: Recruiter, store: Store, due: JobId) -> None:
     recruiter.cancel(due)
     with pytest.raises(JobNotWaiting, match="being cancelled"):

@@ -13,7 +13,6 @@ from pymongo import AsyncMongoClient, MongoClient
 from recruiter import Recruiter, RetryManyTimes, current_job
 from recruiter.errors import (
     InvalidArguments,
-    InvalidJob,
     InvalidName,
     UnsupportedValue,
 )
@@ -323,13 +322,3 @@ class TestWaitFor:
         sandbox.run_due()
 
         assert job.result(timeout=60) == [1, 2]
-
-    def test_what_cannot_be_sent_is_refused(self, recruiter: Recruiter, sandbox: Sandbox, order: Any) -> None:
-        del sandbox
-        job = order.enqueue()
-        with pytest.raises(UnsupportedValue):
-            recruiter.signal(job.id, "approved", object())
-        with pytest.raises(InvalidName):
-            recruiter.signal(job.id, "")
-        with pytest.raises(InvalidJob, match="at most"):
-            recruiter.signal(job.id, "approved", "x" * 1_100_000)

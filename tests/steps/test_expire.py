@@ -9,7 +9,7 @@ import pytest
 
 from recruiter import Recruiter, RetryManyTimes, State
 from recruiter.domain.schedule.policies import Every
-from recruiter.errors import InvalidDuration, InvalidJob, JobFailed
+from recruiter.errors import JobFailed
 from recruiter.steps.cancel import archive_expired
 from recruiter.steps.lead import Leadership
 from recruiter.store.database import Store
@@ -45,12 +45,6 @@ def expire(recruiter: Recruiter) -> list[object]:
 
 
 class TestWhen:
-    def test_what_cannot_be_is_refused(self, recruiter: Recruiter) -> None:
-        with pytest.raises(InvalidJob):
-            recruiter.job("work").expires_at(datetime(2030, 1, 1))
-        with pytest.raises(InvalidDuration):
-            recruiter.job("work").expires_in(0)
-
     def test_each_occurrence_has_its_own(self, recruiter: Recruiter) -> None:
         work = recruiter.task(name="work", expires="1h")(lambda: 1)
         work.job().repeat_with_policy(Every("1 day")).with_urn("daily").create()

@@ -8,7 +8,6 @@ import pytest
 
 from recruiter import Recruiter
 from recruiter.clock import SystemClock
-from recruiter.errors import SettingsError
 from recruiter.steps.assign import assign
 from recruiter.store.database import Store
 from tests.samples import on_the_roster
@@ -71,8 +70,3 @@ def test_by_key(recruiter: Recruiter, store: Store, send: Any) -> None:
     round_of(store, recruiter)
 
     assert given(store).count("customer:2") == 1
-
-
-def test_what_cannot_be_is_refused(recruiter: Recruiter) -> None:
-    with pytest.raises(SettingsError):
-        recruiter.controls.share_group("mail", "tag")

@@ -19,9 +19,7 @@ from recruiter import (
     FlowNotFound,
     FlowState,
     InvalidArguments,
-    InvalidFilter,
     InvalidFlow,
-    InvalidJob,
     JobExists,
     JobHandle,
     JobTooLarge,
@@ -74,20 +72,6 @@ def add(flow: object, text: str, **options: object) -> Step[None]:
 
 
 class TestStarting:
-    def test_steps_of_other_flows_and_what_is_no_step_are_refused(self, stage: Stage) -> None:
-        flow, other = stage.recruiter.flow("f"), stage.recruiter.flow("g")
-        foreign = other.add("fetch", "x")
-
-        with pytest.raises(InvalidFlow, match="another flow"):
-            add(flow, "a", after=foreign)
-        with pytest.raises(InvalidFlow, match="not for 'fetch'"):
-            add(flow, "a", after=["fetch"])
-        flow.add("merge", [foreign.result])
-        with pytest.raises(InvalidFlow, match="not a step of this flow"):
-            flow.start()
-        with pytest.raises(InvalidFlow, match="no steps"):
-            stage.recruiter.flow("empty").start()
-
     def test_all_or_nothing(self, stage: Stage) -> None:
         """Given a job with an id of its own, when a flow has a step with this id, then none of it is stored."""
         stage.recruiter.job("say", ["first"]).with_id("mine").enqueue()
@@ -165,15 +149,6 @@ class TestStarting:
         assert stage.store.scheduled.waiting() == []
         assert stage.recruiter.flows.latest() == []
 
-    def test_arguments_are_checked_like_those_of_any_job(self, stage: Stage) -> None:
-        flow = stage.recruiter.flow("f")
-        words = add(flow, "a")
-
-        with pytest.raises(InvalidArguments, match="url"):
-            flow.add("fetch", 5)
-        with pytest.raises(InvalidArguments, match="size: expected int, got the result of a step, which is None"):
-            flow.add("resize", words.result, 64)
-
     async def _start_async(self, stage: Stage, target: str) -> FlowHandle:
         flow = stage.recruiter.flow("f")
         add(flow, "b", after=add(flow, "a"))
@@ -227,42 +202,6 @@ class TestRefused:
             assert isinstance(refused, InvalidArguments)
             assert isinstance(stored, JobHandle)
             assert stage.ready() == [stored.id]
-
-    @pytest.mark.parametrize(
-        "told",
-        [lambda job: job.unique(), lambda job: job.debounce("1s"), lambda job: job.throttle("1s", key="k")],
-        ids=["unique", "debounce", "throttle"],
-    )
-    def test_a_step_that_may_meet_another(self, stage: Stage, told: Callable[..., Any]) -> None:
-        recruiter = stage.recruiter
-        flow = recruiter.flow("f")
-        recruiter.task(name="only", unique=True)(double)
-
-        with pytest.raises(InvalidJob, match="say: a step of a flow cannot be unique"):
-            flow.add(told(recruiter.job("say", ["a"])))
-        with pytest.raises(InvalidJob, match="say: a step of a flow cannot be unique"):
-            flow.on_end(told(recruiter.job("say", ["a"])))
-        with pytest.raises(InvalidJob, match=r"only: .* \.unique_if\(False\)"):
-            flow.add("only", 1)
-
-        flow.add(recruiter.job("only", [1]).unique_if(False))
-        assert flow.start().report().counts == {"waiting": 1}
-
-    def test_messages_name_what_was_given(self, stage: Stage) -> None:
-        flow = stage.recruiter.flow("f")
-        step = flow.add("double", 1)
-
-        with pytest.raises(InvalidFlow, match=r"a step is a task, .*, not <built-in function len>; make it a task"):
-            flow.add(len, [1])  # type: ignore[call-overload]
-        with pytest.raises(InvalidFlow, match="waits for steps that `add` returned, not for 'foo'"):
-            flow.add("double", 1, after="foo")  # type: ignore[arg-type]
-        with pytest.raises(InvalidFlow, match="not for 7"):
-            flow.add("double", 1, after_any=7)  # type: ignore[call-overload]
-        for task, argument in (("double", step), ("merge", [1, step])):
-            with pytest.raises(InvalidArguments, match=r"a step of a flow is no argument; .* give step\.result"):
-                flow.add(task, argument)
-        with pytest.raises(InvalidFilter, match="limit is -1; give a number of flows, or 0 for all"):
-            stage.recruiter.flows.latest(limit=-1)
 
 
 class TestReleasing:
@@ -601,15 +540,6 @@ class TestControl:
                 handle.cancel()
         stage.settle_down()
         assert handle.report().state is FlowState.CANCELLED
-
-    def test_an_unknown_flow(self, stage: Stage) -> None:
-        handle = FlowHandle(stage.recruiter, ObjectId())
-
-        for verb in (handle.cancel, handle.pause, handle.resume, handle.retry, handle.report, handle.steps):
-            with pytest.raises(FlowNotFound):
-                verb()
-        with pytest.raises(FlowNotFound):
-            stage.recruiter.flows.find("no id")
 
 
 def _dies(*_: object) -> None:

@@ -14,14 +14,14 @@ from recruiter import JobFilter, Recruiter
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import Execution, JobId
 from recruiter.domain.retry.decision import Archive
-from recruiter.errors import InvalidFilter, InvalidJob, JobNotFound
+from recruiter.errors import InvalidFilter
 from recruiter.steps.assign import assign
 from recruiter.steps.cancel import archive_cancelled
 from recruiter.store import outcomes
 from recruiter.store.codec import job_document
 from recruiter.store.database import Store
 from recruiter.store.search.search import JobSearch
-from tests.samples import NOW, a_job, done, insert, on_the_roster, places
+from tests.samples import NOW, a_job, done, insert, on_the_roster
 
 HOUR = timedelta(hours=1)
 
@@ -62,11 +62,6 @@ def ended(store: Store, number: int = 1, why: str | None = None, **options: Any)
 
 
 class TestListing:
-    @pytest.mark.parametrize("limit", [0, -1, 1_001, True, "5", None])
-    def test_a_page_has_a_size(self, recruiter: Recruiter, limit: Any) -> None:
-        with pytest.raises(InvalidFilter, match="a page has 1 to 1,000 jobs"):
-            recruiter.jobs.list(limit=limit)
-
     def test_in_an_event_loop(self, recruiter: Recruiter, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("recruiter.store.search.search.LOOKS_AT", 1)
         ended(store, 20)
@@ -156,25 +151,8 @@ class TestRecovering:
         assert sum(numbers) == 40
         assert len({job.recovered_from for job in recruiter.jobs.iterate(state="waiting")}) == 40
 
-    def test_a_time_needs_a_zone(self, recruiter: Recruiter) -> None:
-        with pytest.raises(InvalidJob, match="time zone"):
-            recruiter.jobs.recover(state="failed", schedule_at=NOW.replace(tzinfo=None))
-
 
 class TestWhatIsRefused:
-    @pytest.mark.parametrize(
-        ("verb", "words", "told"),
-        [
-            ("remove", {"state": "waiting"}, "jobs that are waiting cannot be removed; cancel them first"),
-            ("recover", {"state": "postponed"}, "jobs that are postponed cannot be recovered"),
-            ("cancel", {"state": "failed"}, "jobs that are failed cannot be cancelled"),
-            ("cancel", {"why": "done"}, "jobs that have ended cannot be cancelled"),
-        ],
-    )
-    def test_jobs_that_cannot_be_it(self, recruiter: Recruiter, verb: str, words: dict[str, Any], told: str) -> None:
-        with pytest.raises(InvalidFilter, match=told):
-            getattr(recruiter.jobs, verb)(**words)
-
     @pytest.mark.parametrize("verb", ["cancel", "recover", "remove"])
     def test_everything_must_be_said_aloud(self, recruiter: Recruiter, store: Store, verb: str) -> None:
         insert(store, a_job())
@@ -186,17 +164,3 @@ class TestWhatIsRefused:
         with pytest.raises(InvalidFilter, match="everything=True goes with no filter"):
             getattr(recruiter.jobs, verb)(task="add", everything=True)
         assert getattr(recruiter.jobs, verb)(everything=True) == 1
-
-
-class TestRemoving:
-    def test_one_by_its_id(self, recruiter: Recruiter, store: Store) -> None:
-        (id,) = ended(store)
-        (waiting,) = insert(store, a_job())
-
-        recruiter.remove(id)
-
-        with pytest.raises(JobNotFound, match="there is no job"):
-            recruiter.remove(id)
-        with pytest.raises(JobNotFound, match="has not ended, so it cannot be removed; cancel it first"):
-            recruiter.remove(waiting)
-        assert places(store, [waiting]) == {waiting: "scheduled"}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pymongo import AsyncMongoClient, MongoClient
 
-from recruiter import Every, InvalidFilter, InvalidSession, JobNotFound, Recruiter
+from recruiter import Every, InvalidSession, JobNotFound, Recruiter
 
 Make = Callable[[Recruiter, Any, Any], Any]
 PLAIN: dict[str, Make] = {
@@ -94,8 +94,3 @@ def test_a_removed_job_is_not_recovered(recruiter: Recruiter, ended: Any, target
         pytest.raises(JobNotFound),
     ):
         recruiter.recover(ended, again=True, session=session)
-
-
-def test_recovering_by_a_filter_takes_no_session(recruiter: Recruiter) -> None:
-    with pytest.raises(InvalidFilter, match="session"):
-        recruiter.jobs.recover(task="note", session=object())  # type: ignore[call-arg]

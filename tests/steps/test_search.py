@@ -22,6 +22,7 @@ from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from recruiter.store.search.search import MINIMAL, JobSearch
 from tests.crowd import EACH_WORD, ERRORS, MINUTE, Everything, fill
+from tests.depth import examples
 from tests.samples import NOW
 
 
@@ -122,7 +123,7 @@ _words = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=_words, limit=st.integers(5, 60))
 def test_words_together_mean_what_each_means(
     crowd: Store, everything: Everything, hardship: str, words: dict[str, Any], limit: int
@@ -199,20 +200,6 @@ class TestCounting:
 
 
 class TestCursors:
-    @pytest.mark.parametrize(
-        "text",
-        ["", "x", "!!!", "aGVsbG8", "é", "A" * 10_000, "AAAA", encode({"s": "ended"}).hex()],
-    )
-    def test_what_is_none_is_refused(self, crowd: Store, text: str) -> None:
-        with pytest.raises(InvalidFilter, match="is not a cursor"):
-            crowd.search.ids(JobFilter(), NOW, limit=5, after=text)
-
-    def test_one_of_another_filter_is_refused(self, crowd: Store) -> None:
-        after = crowd.search.ids(JobFilter(state="failed"), NOW, limit=1).next
-
-        with pytest.raises(InvalidFilter, match="another filter"):
-            crowd.search.ids(JobFilter(state="succeeded"), NOW, limit=1, after=after)
-
     @pytest.mark.parametrize(
         ("section", "position"),
         [("nowhere", None), ("ended", [1]), ("ended", [{"$gt": 1}, 1]), ("ended", 5), ("running", [1, 2]), (7, None)],

@@ -211,11 +211,3 @@ class TestAnotherDeployment:
             with recorder.only_these():
                 task.job("y").enqueue(session=session)
                 assert [next(iter(command)) for command in recorder.commands] == ["insert"]
-
-
-def test_what_is_no_session_is_refused(task: Note) -> None:
-    for session in ("x", 5, object()):
-        with pytest.raises(InvalidSession, match="start_session"):
-            task.job("x").enqueue(session=session)  # type: ignore[arg-type]
-        with pytest.raises(InvalidSession, match="start_session"):
-            asyncio.run(task.job("x").aenqueue(session=session))  # type: ignore[arg-type]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib.util
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
 from functools import partialmethod, wraps
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pytest
 from pydantic import BaseModel, Field, PrivateAttr, field_validator
@@ -21,7 +21,6 @@ from recruiter import Recruiter, Workable
 from recruiter.errors import (
     InvalidArguments,
     InvalidJob,
-    UnsupportedValue,
 )
 from recruiter.store.codec import decode, encode
 from recruiter.workable import WORKABLES, rebuilt, stored
@@ -232,50 +231,6 @@ class TestModels:
 # -- export and import_ ----------------------------------------------------------------------------------------------
 
 
-class Broken(Workable):
-    """Does on export whatever it is told."""
-
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
-
-    def export(self) -> Mapping[str, Any]:
-        if isinstance(self.answer, BaseException):
-            raise self.answer
-        answer: Mapping[str, Any] = self.answer
-        return answer
-
-    @classmethod
-    def import_(cls, parameters: Mapping[str, Any]) -> Self:
-        raise KeyError(parameters["missing"])
-
-    def execute(self) -> None:
-        pass
-
-
-class TestExportAndImport:
-    @pytest.mark.parametrize(
-        ("answer", "error", "words"),
-        [
-            (OSError("disk full"), InvalidJob, r"Broken\.export\(\) raised OSError: disk full; nothing was stored"),
-            (["a list"], InvalidJob, r"Broken\.export\(\) must return a document.*a list"),
-            (None, InvalidJob, r"Broken\.export\(\) must return a document"),
-            ({"a": [1, {"b": ...}]}, UnsupportedValue, r"Broken\.a\[1\]\.b: .*ellipsis cannot travel"),
-            ({"a": Place("x")}, UnsupportedValue, r"Broken\.a: the class Place needs an annotation.*pass a dict"),
-            ({"a": print}, UnsupportedValue, r"Broken\.a: a function cannot travel"),
-            ({5: 1}, UnsupportedValue, r"Broken: a key must be text, not int"),
-            ({"a\0b": 1}, UnsupportedValue, r"Broken: .*NUL"),
-        ],
-        ids=str,
-    )
-    def test_an_export_that_cannot_be_stored_is_refused_at_the_call(
-        self, recruiter: Recruiter, answer: Any, error: type[BaseException], words: str
-    ) -> None:
-        with pytest.raises(error, match=words):
-            Broken(answer).as_job_of(recruiter)
-
-        assert recruiter.store.scheduled.collection.count_documents({}) == 0
-
-
 # -- what stands in the class line -----------------------------------------------------------------------------------
 
 
@@ -365,19 +320,6 @@ class Idle(Workable):
 
 
 class TestMethods:
-    @pytest.mark.parametrize(
-        "method",
-        [
-            *("_private", "__init__", "__call__", "__class__"),
-            *("export", "import_", "tagged_as", "after_success", "finalize", "on_event", "as_job_of", "task_name"),
-            *("constant", "attribute", "Arm", "helper", "missing", "name"),
-            *("static", "of_class", "partial"),
-        ],
-    )
-    def test_others_are_refused_when_the_job_is_made(self, recruiter: Recruiter, method: str) -> None:
-        with pytest.raises(InvalidArguments, match=f"Robot has no method '{method}' that can be run as a job"):
-            Robot().as_job_of(recruiter).with_method(method)
-
     @pytest.mark.parametrize("method", ["model_dump", "json", "dict", "model_copy", "model_validate", "model_fields"])
     def test_so_are_those_of_pydantic(self, recruiter: Recruiter, method: str) -> None:
         with pytest.raises(InvalidArguments, match=f"has no method '{method}'"):
@@ -407,21 +349,3 @@ class TestNames:
         recruiter.task(name="new", aliases=["old"])(lambda a: a)
 
         assert recruiter.job("old", {"a": 1}).build().task == "new"
-
-
-class Pinged(Workable):
-    def execute(self) -> None: ...
-
-    def ping(self, host: str, *, port: int, times: int = 1, **more: int) -> None: ...
-
-    def pong(self, times: int = 1) -> None: ...
-
-
-def test_a_method_that_needs_arguments_is_refused_when_its_job_is_made(recruiter: Recruiter) -> None:
-    job = Pinged().as_job_of(recruiter).in_background()
-
-    with pytest.raises(InvalidArguments, match=r"ping\(\) needs host, port, and a job calls it without arguments"):
-        job.ping()
-
-    job.pong()
-    assert recruiter.store.scheduled.collection.count_documents({}) == 1

@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from recruiter import RecruiterError
+from tests.depth import examples
 from tests.hostile_calls import CALLS, TALKING, escaping, values
 
 ALONE = sorted(CALLS.keys() - TALKING)
 
 
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 @given(call=some.sampled_from(ALONE), value=values)
 def test_what_cannot_be_is_refused_in_our_own_words(call: str, value: Any) -> None:
     with suppress(RecruiterError):
