@@ -47,7 +47,7 @@ def rows(said: str) -> dict[str, list[str]]:
     return {line.split()[0]: line.split()[1:] for line in said.splitlines() if line.strip()}
 
 
-def test_for_scripts(recruiter: Recruiter, target: str) -> None:
+def test_analytics_print_json_for_scripts(recruiter: Recruiter, target: str) -> None:
     code, said = run("analytics", "--output", "json", RECRUITER_TARGET=target)
 
     told = json.loads(said)

@@ -165,14 +165,16 @@ class TestCommands:
     """Every kind of command on one kind of trouble, and every kind of trouble with one command."""
 
     @pytest.mark.parametrize(("kind", "command"), CASES)
-    def test_every_command(self, kind: str, command: str, bad: dict[str, Bad], tmp_path: Path) -> None:
+    def test_every_command_names_the_trouble_and_exits_with_4(
+        self, kind: str, command: str, bad: dict[str, Bad], tmp_path: Path
+    ) -> None:
         code, said = run(*COMMANDS[command], RECRUITER_TARGET=bad[kind].uri, cwd=tmp_path)
 
         assert code == 4, said
         check_said(said, bad[kind])
 
     @pytest.mark.parametrize("kind", KINDS)
-    def test_every_trouble(self, kind: str, bad: dict[str, Bad]) -> None:
+    def test_every_trouble_is_named_in_time(self, kind: str, bad: dict[str, Bad]) -> None:
         began = time.monotonic()
         code, said = here(bad[kind].uri, "worker", "list")
 

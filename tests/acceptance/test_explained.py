@@ -239,7 +239,7 @@ def test_listeners_that_fail_in_a_child_are_in_the_log_of_the_worker(worker: Pro
     ],
     ids=["export", "export of nonsense", "constructor", "tags"],
 )
-def test_what_goes_wrong_at_the_call_is_refused_there(
+def test_an_error_of_the_users_code_at_the_call_stores_nothing(
     target: str, make: Callable[[], Any], error: type[BaseException], words: str
 ) -> None:
     del target
@@ -254,7 +254,7 @@ def test_what_goes_wrong_at_the_call_is_refused_there(
 @pytest.mark.parametrize(
     ("policy", "words"), [(Strange("export"), "lost in the policy's export"), (Unknown(), "Unknown")], ids=repr
 )
-def test_so_is_a_policy_that_cannot_be_stored(target: str, policy: RetryPolicy, words: str) -> None:
+def test_a_policy_that_cannot_be_stored_is_refused_at_the_call(target: str, policy: RetryPolicy, words: str) -> None:
     del target
     with pytest.raises((RecruiterError, LookupError), match=words):
         hostile.fail.job().retry_with_policy(policy)

@@ -130,7 +130,7 @@ def test_retry_leaves_lost_steps_unless_told(stage: Stage, handle: FlowHandle, c
     assert command("retry", str(handle.id), "--lost") == (0, "1 step is recovered\n")
 
 
-def test_list(stage: Stage, handle: FlowHandle, command: Command) -> None:
+def test_the_list_of_flows_shows_progress_and_counts(stage: Stage, handle: FlowHandle, command: Command) -> None:
     stage.run(stage.ready()[0])
     stage.settle_down()
 

@@ -137,7 +137,7 @@ def test_no_text_reaches_the_terminal_as_it_is(store: Store) -> None:
         assert "\nforged line" not in said
 
 
-def test_on_a_terminal_nothing_but_our_own_colours(store: Store) -> None:
+def test_a_terminal_receives_only_our_own_colours(store: Store) -> None:
     attack(store)
     for command in [*LOOKING, *(command for command in CHANGING if "--yes" not in command)]:
         _, said = here(store.target.uri, *command, FORCE_COLOR="1", COLUMNS="400")

@@ -50,7 +50,7 @@ def left(report: dict[str, Any]) -> dict[str, str]:
     return {line["id"].partition(":")[2]: line["told"] for line in report["documents"] if line["what"] == "left"}
 
 
-def test_agenda(origin: Any, target: str, recruiter: Recruiter) -> None:
+def test_jobs_of_agenda_are_imported_or_named_with_a_reason(origin: Any, target: str, recruiter: Recruiter) -> None:
     # given what Agenda has: jobs that wait, repeat, run, have ended, and one that cannot be
     waiting, repeating, running, ended = (ObjectId() for _ in range(4))
     base = {"type": "single", "priority": 0, "lockedAt": None, "data": None, "nextRunAt": THEN}
@@ -163,7 +163,9 @@ def php(policy: str, parameters: Any) -> dict[str, Any]:
     return {"class": f"Recruiter\\RetryPolicy\\{policy}", "parameters": parameters}
 
 
-def test_recruiter_for_php(origin: Any, target: str, recruiter: Recruiter) -> None:
+def test_jobs_of_recruiter_for_php_are_imported_or_named_with_a_reason(
+    origin: Any, target: str, recruiter: Recruiter
+) -> None:
     policy = {"retry_how_many_times": 3, "seconds_to_wait_before_retry": 60}
     retry = {"class": "Recruiter\\RetryPolicy\\RetryManyTimes", "parameters": policy}
     cases = [

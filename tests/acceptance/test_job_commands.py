@@ -97,7 +97,7 @@ def rows(said: str) -> list[dict[str, Any]]:
 
 
 class TestList:
-    def test_those_that_run_wait_and_have_ended(self, world: World, command: Command) -> None:
+    def test_the_list_has_running_then_waiting_then_ended_jobs(self, world: World, command: Command) -> None:
         code, said = command("list")
 
         assert code == 0
@@ -150,7 +150,7 @@ class TestList:
         assert code == 0
         assert [row["id"] for row in rows(said)] == [str(getattr(seen, name)) for name in found]
 
-    def test_pages(self, ask: Command) -> None:
+    def test_the_pages_of_a_list_together_have_every_job_once(self, ask: Command) -> None:
         first = ask("list", "--limit", "3", "--output", "jsonl")[1]
         (after,) = re.findall(r"There are more jobs\. Show the next page with: --after (\S+)", first)
 
@@ -162,7 +162,7 @@ class TestList:
         assert [*rows(first), *rows(second)] == everything
         assert len(everything) == 5
 
-    def test_whoever_reads_only_the_beginning_sees_no_error(self, world: World, target: str) -> None:
+    def test_a_reader_that_closes_the_pipe_early_sees_no_error(self, world: World, target: str) -> None:
         insert(world.store, *(a_job() for _ in range(2_000)))
         listing = [sys.executable, "-m", "recruiter.cli.main", "job", "list", "--limit", "0", "--output", "jsonl"]
         with subprocess.Popen(
@@ -174,7 +174,7 @@ class TestList:
             process.stdout.close()
             assert process.stderr.read() == b""
 
-    def test_none(self, target: str) -> None:
+    def test_an_empty_list_says_so_in_each_format(self, target: str) -> None:
         assert here(target, "job", "list") == (0, "There are no jobs.\n")
         assert here(target, "job", "list", "--since", "1h") == (0, "There are no jobs (since 1h ago).\n")
         assert here(target, "job", "list", "--output", "json") == (0, "[]\n")
@@ -183,7 +183,7 @@ class TestList:
 
 
 class TestShow:
-    def test_everything(self, seen: World, ask: Command) -> None:
+    def test_show_has_every_section_of_a_failed_job(self, seen: World, ask: Command) -> None:
         code, said = ask("show", str(seen.failed), COLUMNS="80")
 
         assert code == 0
@@ -232,7 +232,7 @@ class TestShow:
 
 
 class TestIds:
-    def test_that_mean_two_jobs_are_not_guessed(self, store: Store, target: str) -> None:
+    def test_an_id_that_may_mean_two_jobs_is_refused(self, store: Store, target: str) -> None:
         insert(store, a_job(4711), a_job("4711"))
 
         code, said = here(target, "job", "show", "4711")
@@ -245,7 +245,9 @@ class TestIds:
 
 class TestActing:
     @pytest.mark.parametrize(("answer", "left"), [("y", 0), ("n", 2), ("", 2)])
-    def test_the_answer_counts(self, world: World, target: str, answer: str, left: int) -> None:
+    def test_jobs_are_removed_only_if_the_person_answers_yes(
+        self, world: World, target: str, answer: str, left: int
+    ) -> None:
         code, said = at_a_terminal(target, f"{answer}\n", "job", "remove", "--group", "mail")
 
         assert "2 jobs (group mail). Remove them? [y/N]" in said

@@ -37,7 +37,7 @@ def recruiter(target: str, store: Store) -> Iterator[Recruiter]:
         yield recruiter
 
 
-def test_list(recruiter: Recruiter, command: Command) -> None:
+def test_the_list_of_schedulers_shows_schedule_and_pause(recruiter: Recruiter, command: Command) -> None:
     recruiter.scheduler("often").pause(by="ada", reason="too often")
 
     code, said = command("list")
@@ -106,7 +106,9 @@ class TestRemoveWithoutAUrn:
         return answered
 
     @pytest.mark.parametrize("answer", ["1", "often"])
-    def test_one_is_chosen(self, recruiter: Recruiter, answered: Callable[..., tuple[int, str]], answer: str) -> None:
+    def test_a_scheduler_is_chosen_from_the_list_and_removed(
+        self, recruiter: Recruiter, answered: Callable[..., tuple[int, str]], answer: str
+    ) -> None:
         code, said = answered("3", answer, "y")
 
         assert code == 0
@@ -116,7 +118,7 @@ class TestRemoveWithoutAUrn:
         assert [each.urn for each in recruiter.schedulers()] == ["report:daily"]
 
     @pytest.mark.parametrize("answers", [("",), ("often", "n")])
-    def test_or_none(
+    def test_no_scheduler_is_removed_without_a_choice(
         self, recruiter: Recruiter, answered: Callable[..., tuple[int, str]], answers: tuple[str, ...]
     ) -> None:
         code, said = answered(*answers)

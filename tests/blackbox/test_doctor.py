@@ -76,10 +76,12 @@ def well(fleet: Start, application: str, store: Store) -> Process:
 
 @pytest.mark.usefixtures("well")
 class TestTenSituations:
-    def test_idle(self, doctor: Doctor) -> None:
+    def test_an_idle_fleet_has_no_findings(self, doctor: Doctor) -> None:
         assert doctor() == (0, {})
 
-    def test_late(self, recruiter: Recruiter, doctor: Doctor, tmp_path: Path) -> None:
+    def test_late_jobs_are_a_problem_after_the_allowed_time(
+        self, recruiter: Recruiter, doctor: Doctor, tmp_path: Path
+    ) -> None:
         """Given due jobs that wait for the only slot, when the oldest has waited longer than allowed, then a person
         must act; before, it is only good to know that the slots are taken."""
         blocker = recruiter.job("waits", [str(tmp_path / "go")]).enqueue()
@@ -98,7 +100,9 @@ class TestTenSituations:
         eventually(lambda: doctor() == (0, {}))
         assert len(handles) == 300
 
-    def test_saturated(self, recruiter: Recruiter, doctor: Doctor, tmp_path: Path) -> None:
+    def test_a_full_fleet_is_a_note_that_names_the_task(
+        self, recruiter: Recruiter, doctor: Doctor, tmp_path: Path
+    ) -> None:
         recruiter.job("waits", [str(tmp_path / "go")]).enqueue()
         eventually(lambda: recruiter.jobs.count(state="running").number == 1)
         for _ in range(30):
@@ -114,7 +118,7 @@ class TestTenSituations:
         )
         assert "recruiter limit set task:waits NUMBER" in found["saturated"]["todo"]
 
-    def test_poison_job(self, recruiter: Recruiter, doctor: Doctor) -> None:
+    def test_a_job_that_killed_its_process_is_a_note(self, recruiter: Recruiter, doctor: Doctor) -> None:
         """Given a job that has killed its process and was given up, then that is history: nobody need act now, and the
         advice is about this job."""
         id = recruiter.job("kills").enqueue().id
@@ -143,7 +147,7 @@ class TestTenSituations:
         assert (code, found["not-served"]["level"]) == (1, "problem")
         assert "cannot run: no worker knows the task 'unheard_of'" in found["not-served"]["text"]
 
-    def test_paused_group(self, recruiter: Recruiter, doctor: Doctor) -> None:
+    def test_a_paused_group_is_a_note(self, recruiter: Recruiter, doctor: Doctor) -> None:
         recruiter.controls.pause_group("generic", by="ada", reason="the bank is closed")
         recruiter.job("quick").enqueue()
 
@@ -152,7 +156,9 @@ class TestTenSituations:
         assert (code, list(found)) == (0, ["paused"])
         assert found["paused"]["text"] == "group generic is paused, and 1 job waits; paused by ada: the bank is closed"
 
-    def test_long_job(self, recruiter: Recruiter, store: Store, doctor: Doctor, tmp_path: Path) -> None:
+    def test_a_job_that_runs_for_very_long_is_named(
+        self, recruiter: Recruiter, store: Store, doctor: Doctor, tmp_path: Path
+    ) -> None:
         """Given a job without a timeout that runs, when it has run for very long, then it is named. (The doctor's clock
         is what is moved: no test waits for an hour.)"""
         long = recruiter.job("waits", [str(tmp_path / "go")]).enqueue().id
@@ -165,7 +171,7 @@ class TestTenSituations:
         assert f"recruiter job cancel {long}" in found[0].todo
         assert doctor() == (0, {})
 
-    def test_damaged_document(self, store: Store, doctor: Doctor) -> None:
+    def test_a_damaged_document_that_harms_a_job_is_a_problem(self, store: Store, doctor: Doctor) -> None:
         """Given a document of a job that no process can read, then a person must act; one that harms nobody is a
         note."""
         scheduled, archived = store.scheduled.collection, store.archived.collection
@@ -180,7 +186,7 @@ class TestTenSituations:
         code, found = doctor()
         assert (code, found["damaged-document"]["level"]) == (0, "note")
 
-    def test_two_clocks(self, store: Store, doctor: Doctor) -> None:
+    def test_a_wrong_clock_is_a_note(self, store: Store, doctor: Doctor) -> None:
         """Given a host whose clock is wrong, then jobs run on time all the same: a note."""
         store.processes.show("far:1", {"role": "cleaner", "host": "far", "pid": 1, "clock_offset": 3600.0}, 60)
 
@@ -190,7 +196,9 @@ class TestTenSituations:
         assert found["clock"]["text"] == "the clock of far is 1h behind the server's"
 
 
-def test_no_leader(start: Start, application: str, doctor: Doctor, store: Store, recruiter: Recruiter) -> None:
+def test_a_fleet_without_a_leader_is_a_problem(
+    start: Start, application: str, doctor: Doctor, store: Store, recruiter: Recruiter
+) -> None:
     """Given a leader that was killed and nobody who takes over, then a person must act."""
     leader = start("start", "recruiter", "--bootstrap", application)
     start("start", "cleaner")

@@ -241,7 +241,7 @@ class TestMessages:
             job.result(timeout=60)
         assert SECRET not in f"{raised.value} {caplog.text} {everything(recruiter)}"
 
-    def test_nor_is_a_result_or_a_checkpoint_that_cannot_be_stored(self, recruiter: Recruiter) -> None:
+    def test_no_result_or_checkpoint_that_cannot_be_stored_is_in_a_message(self, recruiter: Recruiter) -> None:
         class Card:
             def __repr__(self) -> str:
                 return f"Card({SECRET})"

@@ -55,7 +55,7 @@ def raises_after(seconds: float) -> Iterator[None]:
     assert seconds * 0.8 < time.monotonic() - began < seconds + 10  # on a busy machine
 
 
-def test_fastapi() -> None:
+def test_a_fastapi_application_gives_up_after_5_seconds_without_mongodb() -> None:
     recruiter = Recruiter(NOWHERE)
     app = FastAPI(lifespan=lifespan(recruiter))
 
@@ -67,14 +67,14 @@ def test_fastapi() -> None:
         asyncio.run(serve())
 
 
-def test_flask() -> None:
+def test_a_flask_application_gives_up_after_5_seconds_without_mongodb() -> None:
     jobs = FlaskRecruiter(Flask("shop"), NOWHERE)
 
     with raises_after(5):
         jobs.job("send", {}).enqueue()
 
 
-def test_django(tmp_path: Path) -> None:
+def test_a_django_application_gives_up_after_5_seconds_without_mongodb(tmp_path: Path) -> None:
     pytest.importorskip("django")
     for options, seconds in ({"target": NOWHERE}, 5.0), ({"target": NOWHERE, "server_timeout": "1s"}, 1.0):
         script = DJANGO.replace("OPTIONS}", f"{options!r}}}")

@@ -29,7 +29,7 @@ def changed(target: str, *arguments: str, code: int = 0) -> Any:
 
 
 class TestJobs:
-    def test_by_ids(self, shop: Recruiter, target: str) -> None:
+    def test_a_command_on_ids_prints_what_became_of_each_job(self, shop: Recruiter, target: str) -> None:
         failed, postponed, third = (
             shop.job("send", {"to": "nobody"}).enqueue(),
             shop.job("send", {"to": "ada"}).schedule_in("1h").enqueue(),
@@ -57,7 +57,7 @@ class TestJobs:
         assert [(line["id"], line["done"]) for line in lines] == [("nobody", False), (str(waiting.id), True)]
         assert "no job" in lines[0]["error"]
 
-    def test_by_a_filter(self, target: str, shop: Recruiter) -> None:
+    def test_a_command_on_a_filter_prints_the_count(self, target: str, shop: Recruiter) -> None:
         for _ in range(3):
             shop.job("send", {"to": "ada"}).enqueue()
 
@@ -78,7 +78,7 @@ def test_everything_else_that_is_changed(shop: Recruiter, target: str) -> None:
     assert changed(target, "prepare")["made"] == []
 
 
-def test_schedulers(shop: Recruiter, target: str) -> None:
+def test_commands_on_schedulers_print_the_change(shop: Recruiter, target: str) -> None:
     @shop.every("0 6 * * *", urn="report:daily")
     def report() -> None: ...
 
@@ -92,7 +92,7 @@ def test_schedulers(shop: Recruiter, target: str) -> None:
     assert removed == {"removed": "report:daily", "cancelled": 1}
 
 
-def test_flows(shop: Recruiter, target: str) -> None:
+def test_commands_on_flows_print_the_change(shop: Recruiter, target: str) -> None:
     @shop.task
     def write(to: str) -> None: ...
 

@@ -249,7 +249,7 @@ MUTANTS = (
         "store/errors.py",
         "    *(11601, 206, 225, 251, 256, 267),  # its session or transaction was ended\n",
         "    *(206, 225, 251, 256, 267),\n",
-        "tests/unit/test_meaning.py::test_what_passes_is_tried_again",
+        "tests/unit/test_meaning.py::test_a_passing_error_is_tried_again",
     ),
     # -- holding
     Mutant(
@@ -630,7 +630,7 @@ MUTANTS = (
         _TRANSACTIONS,
         "            if not self._roster.prove(worker, id, session):\n",
         "            if not worker:\n",
-        "tests/steps/test_runs.py::test_who_does_not_hold_the_job_gets_none",
+        "tests/steps/test_runs.py::test_a_worker_that_does_not_hold_the_job_gets_no_token",
     ),
     Mutant(
         "retired_with_token",
@@ -662,7 +662,7 @@ MUTANTS = (
         "processes/worker/held_job.py",
         "        return self.at_most_once or self.debounced_until is not None\n",
         "        return self.at_most_once\n",
-        "tests/steps/test_unique.py::TestDebounce::test_what_changes_between_the_assignment_and_the_start_is_not_lost",
+        "tests/steps/test_unique.py::TestDebounce::test_arguments_debounced_after_the_assignment_are_not_lost",
     ),
     # -- changing
     Mutant(

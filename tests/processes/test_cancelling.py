@@ -83,7 +83,7 @@ class TestRunning:
         [stubborn.sleep, stubborn.sleep_async, stubborn.swallow, stubborn.hold_for_ever],
         ids=lambda task: task.name,
     )
-    def test_whatever_it_does(self, tmp_path: Path, task: object, worker: Process) -> None:
+    def test_a_cancelled_job_ends_whatever_its_code_does(self, tmp_path: Path, task: object, worker: Process) -> None:
         job: JobHandle[None] = task.enqueue(str(tmp_path))  # type: ignore[attr-defined]
 
         cancelled(job, tmp_path)
@@ -94,7 +94,7 @@ class TestRunning:
         assert worker.popen.poll() is None
 
 
-def test_in_a_child_with_others_only_it_stops(lead: Lead, start: Starter, tmp_path: Path) -> None:
+def test_a_cancelled_job_stops_no_other_job_of_its_child(lead: Lead, start: Starter, tmp_path: Path) -> None:
     lead()
     start("start", "worker", "--bootstrap", APPLICATION, "--concurrency", "4").says("joined the roster")
     folders = [tmp_path / name for name in ("sleep", "sleep_async", "other")]
@@ -114,7 +114,7 @@ def test_in_a_child_with_others_only_it_stops(lead: Lead, start: Starter, tmp_pa
     assert (ended.why, ended.attempts) == ("done", 1)
 
 
-def test_very_many_end_without_a_pause(start: Starter, store: Store) -> None:
+def test_thousands_of_cancelled_jobs_are_archived_without_a_rest(start: Starter, store: Store) -> None:
     """Given thousands of jobs that were cancelled, when a leader comes that takes long rests, then it takes none."""
     insert(store, *(a_job() for _ in range(1_200)))
     assert stubborn.recruiter.jobs.cancel(task="add") == 1_200

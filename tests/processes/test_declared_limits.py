@@ -64,5 +64,5 @@ class TestWhatIsSaid:
             ("1/0.5s", Rate(1, 0.5)),
         ],
     )
-    def test_rates(self, text: str, rate: Rate) -> None:
+    def test_each_form_of_a_rate_is_read(self, text: str, rate: Rate) -> None:
         assert Rate.parse(text) == rate

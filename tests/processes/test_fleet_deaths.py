@@ -15,7 +15,7 @@ JOBS = jobs.__file__
 
 
 @pytest.mark.parametrize("name", ["worker", "cleaner"])
-def test_who_was_killed_and_how(start: Starter, store: Store, name: str) -> None:
+def test_a_fleet_says_which_member_was_killed_and_how(start: Starter, store: Store, name: str) -> None:
     # given a fleet at work
     fleet = start("start", "all", "--bootstrap", JOBS, RECRUITER_LOG_FORMAT="json", RECRUITER_LOG_LEVEL="info")
     eventually(lambda: store.roster.read() and store.leases.read() and store.processes.entries())

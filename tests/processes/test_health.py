@@ -103,7 +103,7 @@ def test_no_application_is_loaded(target: str, tmp_path: Path) -> None:
     assert code == 0
 
 
-def test_whoever_was_killed_is_forgotten_by_the_server_itself(start: Starter, store: Store) -> None:
+def test_a_ttl_index_forgets_killed_processes(start: Starter, store: Store) -> None:
     process: Process = start("start", "cleaner")
     process.says("keeps the archive small")
     (entry,) = store.processes.entries()

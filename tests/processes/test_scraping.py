@@ -115,7 +115,7 @@ def test_a_scraper_must_say_the_token_if_there_is_one(start: Starter) -> None:
     assert "recruiter_up 1.0" in told.text
 
 
-def test_once_prints_them(target: str, store: Store) -> None:
+def test_metrics_once_prints_all_metrics(target: str, store: Store) -> None:
     del store
     code, said = here(target, "metrics", "--once")
     assert code == 0

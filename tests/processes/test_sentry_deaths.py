@@ -99,7 +99,7 @@ def test_a_run_of_a_repeatable_job_that_crashes_is_one_failed_check_in(
 
 
 @pytest.mark.usefixtures("shop")
-def test_of_several_workers_one_reports(start: Starter, lead: Lead, tmp_path: Path) -> None:
+def test_one_of_several_workers_reports_a_death_to_sentry(start: Starter, lead: Lead, tmp_path: Path) -> None:
     lead()
     for _ in range(2):
         at_work(start, tmp_path)

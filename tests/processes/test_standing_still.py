@@ -102,7 +102,7 @@ def test_the_death_of_a_child_whose_guard_stands_still_is_noticed(
 
 
 class TestForkServer:
-    def test_that_stands_still_stops_neither_the_other_children_nor_the_end(
+    def test_a_fork_server_that_stands_still_stops_neither_children_nor_the_shutdown(
         self, worker: WorkerOf, stopped: Stopped
     ) -> None:
         process = worker(2)
@@ -114,7 +114,9 @@ class TestForkServer:
 
         assert process.stop(WITHIN) == 0
 
-    def test_that_stands_still_is_replaced_when_nothing_runs(self, worker: WorkerOf, stopped: Stopped) -> None:
+    def test_a_fork_server_that_stands_still_is_replaced_when_nothing_runs(
+        self, worker: WorkerOf, stopped: Stopped
+    ) -> None:
         process = worker(1)
         (child,) = process.children()
         stopped(psutil.Process(psutil.Process(child).ppid()).ppid())

@@ -50,7 +50,7 @@ def long_family(folder: Path) -> ShellCommand:
 
 
 @pytest.mark.parametrize("options", [(), ("--concurrency", "4")], ids=["one at a time", "four at once"])
-def test_what_does_not_end_is_told_to_when_its_time_is_over(
+def test_a_program_that_does_not_end_is_ended_after_its_timeout(
     lead: Lead, start: Starter, recruiter: Recruiter, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     # given a job that sleeps and one whose program does, with a program of its own

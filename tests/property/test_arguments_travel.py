@@ -137,14 +137,14 @@ def annotated_values(draw: st.DrawFn, depth: int = 2) -> tuple[Any, Any]:
 
 @given(values)
 @settings(max_examples=examples(200), deadline=None)
-def test_without_an_annotation(value: Any) -> None:
+def test_values_without_an_annotation_come_back_equal(value: Any) -> None:
     assert same(value, from_bson(through_bson(to_bson(value))))
     assert same(value, carry(Any, value))
 
 
 @given(annotated_values())
 @settings(max_examples=examples(200), deadline=None)
-def test_with_an_annotation(annotated_value: tuple[Any, Any]) -> None:
+def test_values_with_an_annotation_come_back_equal(annotated_value: tuple[Any, Any]) -> None:
     annotation, value = annotated_value
     assert same(value, carry(annotation, value))
 

@@ -360,7 +360,7 @@ def is_true(reason: Reason, lane: Lane, world: World) -> bool:
 
 @settings(max_examples=examples(100), deadline=None)
 @given(worlds(), candidate_lists, st.data())
-def test_who_is_at_a_limit_changes_nothing_for_others(
+def test_jobs_at_a_limit_change_nothing_for_other_jobs(
     world: World, candidates: list[Candidate], data: st.DataObject
 ) -> None:
     """Given a pile of jobs of a task that is at its limit, anywhere in the order, then all others get what they would

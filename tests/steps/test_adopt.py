@@ -40,7 +40,7 @@ class TestGood:
 
         assert document(store, 1)["args"] == args
 
-    def test_what_it_says_of_itself_is_kept(self, store: Store, leader: Leader) -> None:
+    def test_an_adopted_document_keeps_its_own_fields(self, store: Store, leader: Leader) -> None:
         options = {
             "group": "mail",
             "priority": 2.5,
@@ -145,7 +145,7 @@ class TestLocked:
         store.clock = StoppedClock(NOW)
         return store.clock
 
-    def test_whoever_renews_it_keeps_it(self, store: Store, leader: Leader) -> None:
+    def test_a_foreign_lock_that_is_renewed_is_respected(self, store: Store, leader: Leader) -> None:
         by_hand(store, {"_id": "x", "task": "add", "locked_by": "other:1", "locked_at": NOW})
         store.scheduled.collection.update_one({"_id": "x"}, {"$set": {"locked_at": NOW + 10 * MINUTE}})
 

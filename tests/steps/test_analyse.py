@@ -76,7 +76,7 @@ def told(analytics: Analytics) -> Document:
 
 
 class TestCounts:
-    def test_they_are_what_counting_every_job_says(self, store: Store, target: str) -> None:
+    def test_analytics_equal_a_count_of_every_job(self, store: Store, target: str) -> None:
         """Given 400 jobs that end in many ways, minutes, groups and tasks, settled by three workers at once while the
         counts are being folded, when any group or task is asked for, then the answer is that of counting each job."""
         chance = random.Random(7)
@@ -127,7 +127,7 @@ class TestCounts:
             job.group for job in jobs
         )
 
-    def test_of_many_hours_they_are_the_same_folded_or_not(self, store: Store) -> None:
+    def test_analytics_of_many_hours_are_the_same_folded_or_not(self, store: Store) -> None:
         """Given jobs that ended over half a day, counted, and folded but for the last hours, when the time since is
         asked for, then the answer is that of counting each job, hour by hour too."""
         chance = random.Random(8)
@@ -156,7 +156,9 @@ class TestCounts:
             assert flow.ended.get("succeeded", 0) == by_brute_force(store, begin, end)["ended"].get("succeeded", 0)
             assert flow.throughput.value == pytest.approx(flow.ended.get("succeeded", 0) / ((end - begin) / MINUTE))
 
-    def test_what_is_folded_while_it_is_read_counts_once(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_counts_that_are_folded_during_a_read_count_once(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(statistics, "FOLDED_AT_ONCE", 1)
         now = store.clock.now()
         for minutes in range(10, 370, 6):
@@ -171,7 +173,7 @@ class TestCounts:
 
         assert (folding.result(), seen) == (60, {60})
 
-    def test_old_counts_go(self, store: Store) -> None:
+    def test_the_cleaner_removes_old_counts(self, store: Store) -> None:
         now = store.clock.now()
         for age in (COUNTS_KEPT * 2, timedelta(days=1)):
             job = a_job(scheduled_at=now - age)

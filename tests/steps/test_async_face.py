@@ -153,7 +153,7 @@ class TestTwins:
         assert awaited.__name__ == async_name(name)
         assert f"Like `{name}`" in (awaited.__doc__ or "")
 
-    def test_errors_come_through(self, recruiter: Recruiter) -> None:
+    def test_errors_reach_the_awaiting_caller(self, recruiter: Recruiter) -> None:
         task = recruiter.task(add)
 
         async def misuse() -> None:

@@ -560,7 +560,7 @@ class TestRetryLater:
         ],
         ids=lambda value: str(value) if not isinstance(value, RetryLater) else "",
     )
-    def test_what_cannot_be_is_a_failure_that_says_so(
+    def test_an_invalid_retry_later_is_a_failure_that_names_the_mistake(
         self, bench: Bench, later: RetryLater, error: str, words: str
     ) -> None:
         job = bench.archived(raising(later))
@@ -610,7 +610,7 @@ class BySignal(Executor):
         return super().run(raw, interruptible or Interruptible(by_signal=True), hard, on_progress)
 
 
-def test_interrupting_by_signal() -> None:
+def test_the_tests_of_interruption_pass_in_a_main_thread() -> None:
     units = [Path(__file__).parents[1] / "unit" / name for name in ("test_interruption.py", "test_shielded.py")]
     run_alone(__file__, *map(str, units), which="main or BySignal")
 

@@ -39,7 +39,7 @@ def test_watch_takes_them_as_they_come(recruiter: Recruiter, needs_proc: list[in
         watching.join()
 
 
-def test_what_the_settings_say_counts(
+def test_resources_of_the_settings_count_for_a_caller(
     recruiter: Recruiter, needs_proc: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RECRUITER_RESOURCES", "proc=0.5,mem=1MiB")

@@ -73,7 +73,7 @@ class TestOnce:
         assert calls == []
 
     @pytest.mark.parametrize("name", ["", 5, "x" * 201])
-    def test_names_are_checked(self, recruiter: Recruiter, name: Any) -> None:
+    def test_the_name_of_a_checkpoint_is_checked(self, recruiter: Recruiter, name: Any) -> None:
         errors: list[Exception] = []
 
         @recruiter.task
@@ -190,7 +190,7 @@ class TestOnce:
         assert len(errors) == 2
         assert job.wait(timeout=60).checkpoints == ()
 
-    def test_what_raises_is_not_kept(self, recruiter: Recruiter) -> None:
+    def test_a_step_that_raises_keeps_no_checkpoint(self, recruiter: Recruiter) -> None:
         calls: list[int] = []
 
         def flaky() -> str:

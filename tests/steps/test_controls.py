@@ -164,7 +164,7 @@ class TestExplain:
             "its worker died repeatedly, and the one worker that serves it holds another"
         )
 
-    def test_held_and_running(self, fleet: Fleet) -> None:
+    def test_explain_tells_a_starting_job_from_a_running_one(self, fleet: Fleet) -> None:
         fleet.worker(slots=2)
         jobs = fleet.jobs(2)
         fleet.round()
@@ -172,7 +172,7 @@ class TestExplain:
         fleet.store.roster.beat("w1", running(jobs[0]), within=20)
         assert fleet.why(jobs[0]).startswith("running on w1 for 0s")
 
-    def test_who_comes_first(self, fleet: Fleet) -> None:
+    def test_explain_counts_only_due_jobs_that_come_first(self, fleet: Fleet) -> None:
         """Given a job, one that is more urgent and has come later, and one that a worker holds, then only the urgent
         one comes before it."""
         worker = fleet.worker(slots=9)

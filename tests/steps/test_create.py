@@ -47,7 +47,7 @@ class TestTheSame:
         ],
         ids=repr,
     )
-    def test_it_is_one_job(self, notes: Task[[Any], Any, Any], store: Store, one: Any, other: Any) -> None:
+    def test_equal_data_makes_one_job(self, notes: Task[[Any], Any, Any], store: Store, one: Any, other: Any) -> None:
         first, second = notes.create(one), notes.create(other)
 
         assert first.id == second.id
@@ -129,7 +129,7 @@ class TestAnIdOfOnesOwn:
             assert (ran, places(store, ["x"])["x"] == "both") == ([], False)
 
     @pytest.mark.parametrize("where", ["scheduled", "archived"])
-    def test_in_a_transaction_of_the_callers_own_too(
+    def test_an_id_in_use_is_refused_in_the_callers_transaction(
         self, notes: Task[[Any], Any, Any], recruiter: Recruiter, store: Store, where: str
     ) -> None:
         first = notes.job(1).with_id("x").in_background().execute()
@@ -146,7 +146,9 @@ class TestAnIdOfOnesOwn:
 
 class TestRefused:
     @pytest.mark.parametrize("with_id", [False, True])
-    def test_what_is_too_large(self, notes: Task[[Any], Any, Any], store: Store, with_id: bool) -> None:
+    def test_a_job_that_is_too_large_is_refused(
+        self, notes: Task[[Any], Any, Any], store: Store, with_id: bool
+    ) -> None:
         job = notes.job("x" * LARGEST_JOB)
 
         with pytest.raises(JobTooLarge, match=r"'note' has 15,\d{3},\d{3} bytes; at most 15,728,640"):

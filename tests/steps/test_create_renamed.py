@@ -40,7 +40,7 @@ def test_also_when_it_has_ended_and_is_forgotten(before: Recruiter, after: Recru
     assert store.scheduled.waiting() == []
 
 
-def test_both_at_once(before: Recruiter, after: Recruiter, store: Store) -> None:
+def test_old_and_new_name_at_the_same_time_make_one_job(before: Recruiter, after: Recruiter, store: Store) -> None:
     calls = [(before, "resize"), (after, "image.resize")] * 10
 
     with ThreadPoolExecutor(20) as pool:

@@ -99,7 +99,7 @@ class TestSchema:
             yield Ward(store)
             store.client.drop_database(name)
 
-    def test_an_empty_database(self, ward: Ward) -> None:
+    def test_an_empty_database_is_a_problem(self, ward: Ward) -> None:
         ward.store.drop()
 
         ward.finds(PROBLEM, "no process has run on it yet", "recruiter start all")
@@ -149,7 +149,7 @@ class TestLeader:
         ward.leader(seen=timedelta(minutes=5))
         ward.finds(PROBLEM, "on here (pid 7)", "5m", "no other recruiter has taken over", "recruiter start recruiter")
 
-    def test_others_stand_by(self, ward: Ward) -> None:
+    def test_the_doctor_counts_recruiters_that_stand_by(self, ward: Ward) -> None:
         ward.leader()
         ward.process("recruiter", "here", 7)  # the leader itself
         ward.process("recruiter", "there", 7)
@@ -174,7 +174,7 @@ class TestLeader:
 
 
 class TestWorkers:
-    def test_one_is_silent(self, ward: Ward) -> None:
+    def test_a_silent_worker_is_a_problem(self, ward: Ward) -> None:
         ward.worker("quick")
         ward.worker("gone", seen=timedelta(seconds=40), considered_dead_after=15.0)
         ward.worker("patient", seen=timedelta(seconds=40), considered_dead_after=600.0)
@@ -182,24 +182,24 @@ class TestWorkers:
         ward.finds(OK, "worker quick")
         ward.finds(OK, "worker patient", silent=timedelta(seconds=15))
 
-    def test_one_is_drained(self, ward: Ward) -> None:
+    def test_a_drained_worker_is_a_note(self, ward: Ward) -> None:
         ward.worker()
         ward.store.roster.set_drained("w1", {"at": ward.now, "by": "ada", "reason": "a new disk"})
         ward.finds(NOTE, "worker w1", "was drained by ada", "a new disk", "recruiter worker resume w1")
 
-    def test_one_is_leaving(self, ward: Ward) -> None:
+    def test_a_worker_that_is_stopping_is_a_note(self, ward: Ward) -> None:
         ward.worker()
         ward.store.roster.beat("w1", {"draining": True}, within=10)
         ward.finds(NOTE, "worker w1 is stopping")
 
-    def test_no_cleaner_runs(self, ward: Ward) -> None:
+    def test_a_fleet_without_a_cleaner_is_a_note(self, ward: Ward) -> None:
         ward.process("cleaner", "here", 9)
         ward.store.processes.collection.update_one({"_id": "here:9"}, {"$set": {"seen_at": ward.now - MINUTE}})
         ward.finds(NOTE, "no cleaner runs", "recruiter start cleaner")
 
 
 class TestClocks:
-    def test_of_this_host(self, ward: Ward) -> None:
+    def test_a_wrong_clock_of_this_host_is_a_note(self, ward: Ward) -> None:
         class Wrong(SystemClock):
             def host_time(self) -> datetime:
                 return datetime.now(UTC) - timedelta(hours=3)
@@ -209,17 +209,17 @@ class TestClocks:
 
 
 class TestJobs:
-    def test_of_a_group_that_nobody_serves(self, ward: Ward) -> None:
+    def test_jobs_of_a_group_without_a_worker_are_a_problem(self, ward: Ward) -> None:
         ward.worker(groups=["mail"])
         ward.jobs(group="images")
         ward.finds(PROBLEM, "1 job of task add in group images", "--work-on images")
 
-    def test_that_fit_nowhere(self, ward: Ward) -> None:
+    def test_jobs_that_fit_on_no_host_are_a_problem(self, ward: Ward) -> None:
         ward.worker(resources="mem=8000,proc=8")
         ward.jobs(needs=Needs.of(proc=64))
         ward.finds(PROBLEM, "1 job of task add", "can never run", "needs 64 of proc", "--resources")
 
-    def test_that_a_limit_stops(self, ward: Ward, target: str) -> None:
+    def test_jobs_under_a_limit_of_zero_are_a_note(self, ward: Ward, target: str) -> None:
         ward.worker()
         ward.jobs(2)
         with Recruiter(target) as recruiter:
@@ -234,7 +234,7 @@ class TestJobs:
         ward.finds(PROBLEM, "all starts are blocked, and 3 jobs wait", "somebody", "recruiter group resume --all")
         ward.says_nothing_of("nothing blocks")
 
-    def test_of_many_kinds(self, ward: Ward) -> None:
+    def test_only_some_lanes_are_listed(self, ward: Ward) -> None:
         for number in range(7):
             ward.jobs(task=f"unheard_of_{number}")
         findings = ward.findings(lanes_told=5)
@@ -249,7 +249,7 @@ class TestJobs:
         ward.finds(OK, "many jobs wait or run", counting=0.001)
 
     @pytest.mark.parametrize("why", [Why.MALFORMED, Why.CRASHED_TOO_MANY_TIMES, Why.WORKER_DIED_TOO_MANY_TIMES])
-    def test_that_were_set_aside(self, ward: Ward, why: Why) -> None:
+    def test_jobs_that_were_set_aside_today_are_a_note(self, ward: Ward, why: Why) -> None:
         def set_aside(id: str, at: datetime) -> None:
             job = job_document(a_job(id))
             ward.store.archived.collection.insert_one(archived_document(job, why, at, {"reason": "it is no job"}))
@@ -262,7 +262,7 @@ class TestJobs:
         in_own_transaction(ward.store, recovering(job_anew(ward.store, "junk", ward.now, None, again=False)))
         ward.says_nothing_of("it is no job")
 
-    def test_that_only_wait_their_turn(self, ward: Ward) -> None:
+    def test_jobs_that_wait_for_a_slot_are_a_note(self, ward: Ward) -> None:
         ward.worker(slots=1)
         (held, *_) = ward.jobs(5)
         ward.store.roster.assign({"w1": [held]}, 1)
@@ -284,11 +284,11 @@ class TestSchedulers:
         job.create()
         ward.store.schedulers.collection.update_one({"_id": "report"}, {"$set": {"made": 0, **changes}})
 
-    def test_broken(self, ward: Ward, recruiter: Recruiter) -> None:
+    def test_a_broken_scheduler_is_a_problem(self, ward: Ward, recruiter: Recruiter) -> None:
         self.scheduler(recruiter, ward, broken="no such policy")
         ward.finds(PROBLEM, "scheduler report is broken", "no such policy", "recruiter scheduler remove report")
 
-    def test_late(self, ward: Ward, recruiter: Recruiter) -> None:
+    def test_a_late_scheduler_is_a_problem(self, ward: Ward, recruiter: Recruiter) -> None:
         self.scheduler(recruiter, ward, next_at=ward.now - timedelta(hours=1))
         ward.finds(PROBLEM, "scheduler report is 1h", "late", "Only a leader")
 

@@ -55,7 +55,7 @@ class TestReplicaSet:
         return Ward(store)
 
     @pytest.mark.timeout(240)
-    def test_of_three(self) -> None:
+    def test_a_replica_set_of_three_in_each_kind_of_trouble(self) -> None:
         with EmbeddedReplicaSet() as replica_set, on(replica_set.uri) as ward:
             # given all is well
             eventually(finds(ward, OK, "3 members are up"), within=30)
@@ -100,7 +100,7 @@ class TestReplicaSet:
                 eventually(lambda: not ward.findings(), within=30)
 
     @pytest.mark.timeout(240)
-    def test_with_an_arbiter(self) -> None:
+    def test_an_arbiter_and_a_lost_majority_are_found(self) -> None:
         with EmbeddedReplicaSet(arbiter=True) as replica_set, on(replica_set.uri) as ward:
             arbiter = replica_set.nodes[-1]
             eventually(finds(ward, NOTE, f"{arbiter.address} is an arbiter"), within=30)
@@ -136,14 +136,14 @@ class TestOplog:
 
 
 class TestDisk:
-    def test_one_with_room(self, store: Store) -> None:
+    def test_a_disk_with_room_is_fine(self, store: Store) -> None:
         Ward(store).finds(OK, "the disk of the data is", disk_filling=1.1, disk_full=1.2)
 
     def test_one_that_is_filling(self, store: Store) -> None:
         Ward(store).finds(NOTE, "the disk of the data is", "--clean-after", disk_filling=0.0, disk_full=1.1)
 
 
-def test_whoever_may_not_look_is_told_and_the_rest_is_looked_at(tmp_path: Path) -> None:
+def test_a_user_without_rights_gets_a_note_for_each_check_that_cannot_run(tmp_path: Path) -> None:
     guarded = GuardedServer(tmp_path)
     try:
         with on(guarded.uri(ROOT)) as everything:

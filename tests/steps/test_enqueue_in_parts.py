@@ -96,7 +96,7 @@ def test_a_mistake_of_the_caller_stores_nothing(recruiter: Recruiter) -> None:
     assert stored(recruiter) == {}
 
 
-def test_at_the_end_of_the_interpreter(recruiter: Recruiter, target: str) -> None:
+def test_jobs_are_stored_at_the_end_of_the_interpreter(recruiter: Recruiter, target: str) -> None:
     """Given a program that enqueues when it ends, where Python starts no more threads, then all is stored."""
     program = f"""
 import atexit

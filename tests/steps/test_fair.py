@@ -33,7 +33,7 @@ def round_of(store: Store, recruiter: Recruiter) -> None:
     assign(store, 1, SystemClock().now(), recruiter.controls.rules())
 
 
-def test_what_they_hold_already_counts(recruiter: Recruiter, store: Store, send: Any) -> None:
+def test_jobs_that_a_tenant_holds_count_for_its_share(recruiter: Recruiter, store: Store, send: Any) -> None:
     recruiter.controls.share_group("mail", "owner")
     on_the_roster(store, slots=4, prefetch=0)
     for number in range(10):
@@ -60,7 +60,7 @@ def test_a_share_that_was_written_by_hand_and_makes_no_sense_is_not_in_force(
     assert len(rules.unreadable) == 1
 
 
-def test_by_key(recruiter: Recruiter, store: Store, send: Any) -> None:
+def test_a_group_is_shared_by_key(recruiter: Recruiter, store: Store, send: Any) -> None:
     recruiter.controls.share_group("mail", "key")
     for number in range(20):
         send.job(number).limited_by("customer:1").enqueue()

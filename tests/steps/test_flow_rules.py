@@ -230,7 +230,7 @@ def test_one_fails_and_is_put_off(stage: Stage, group: str | None) -> None:
     assert stage.lane(parts[0]) == f"{group or 'generic'}/work"
 
 
-def test_what_it_waited_for_is_removed(stage: Stage) -> None:
+def test_steps_survive_the_removal_of_their_dependency(stage: Stage) -> None:
     """Given steps that run while their flow is paused and resumed, when somebody removes the job that they waited for,
     then they are not archived while they run."""
     parts = runs_in_a_flow_that_was_paused_and_resumed(stage)

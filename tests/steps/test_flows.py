@@ -72,7 +72,7 @@ def add(flow: object, text: str, **options: object) -> Step[None]:
 
 
 class TestStarting:
-    def test_all_or_nothing(self, stage: Stage) -> None:
+    def test_a_flow_with_one_bad_step_stores_no_step(self, stage: Stage) -> None:
         """Given a job with an id of its own, when a flow has a step with this id, then none of it is stored."""
         stage.recruiter.job("say", ["first"]).with_id("mine").enqueue()
         flow = stage.recruiter.flow("f")
@@ -132,7 +132,7 @@ class TestStarting:
 
         assert (jobs[a.id].owner, jobs[b.id].owner, jobs[b.id].priority) == ("ada", "bob", 7)
 
-    def test_in_an_async_transaction(self, stage: Stage, target: str) -> None:
+    def test_a_flow_starts_in_an_async_transaction(self, stage: Stage, target: str) -> None:
         handle = asyncio.run(self._start_async(stage, target))
 
         assert handle.report().counts == {"blocked": 1, "waiting": 1}
@@ -500,7 +500,7 @@ class TestControl:
         assert handle.report().state is FlowState.CANCELLED
         assert handle.retry() == 3
 
-    def test_pausing(self, stage: Stage) -> None:
+    def test_a_paused_flow_starts_no_step_until_it_is_resumed(self, stage: Stage) -> None:
         """Given a flow with a step that waits and one that runs, when it is paused, then the first does not start, the
         other ends, and nothing follows; until it is resumed."""
         (a, b, c), handle = self.flow_of(stage)
@@ -586,7 +586,7 @@ class TestCounting:
 
 
 class TestExplaining:
-    def test_what_a_step_waits_for(self, stage: Stage) -> None:
+    def test_explain_names_the_steps_that_a_step_waits_for(self, stage: Stage) -> None:
         flow = stage.recruiter.flow("thumbnails")
         a, b = add(flow, "a"), add(flow, "b")
         c = add(flow, "c", after=[a, b])
@@ -674,7 +674,7 @@ class TestForgetting:
 
 
 class TestOneLineForms:
-    def test_a_chain(self, stage: Stage) -> None:
+    def test_each_step_of_a_chain_waits_for_the_one_before(self, stage: Stage) -> None:
         recruiter = stage.recruiter
         handle = recruiter.chain(recruiter.job("fetch", ["http"]), "double", recruiter.job("say", ["end"])).start()
 

@@ -146,7 +146,7 @@ def test_it_refuses_beside_a_worker(recruiter: Recruiter, store: Store, note: An
     assert [entry.id for entry in store.roster.entries()] == ["w1"]
 
 
-def test_what_the_dead_have_left_is_rescued_first(
+def test_a_flush_first_rescues_the_jobs_of_dead_workers(
     recruiter: Recruiter, store: Store, note: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # given the lease of a leader that was killed, and a worker that was killed with a job running

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.hostile_calls import TALKING, escaping, nowhere
 
 
-def test_what_cannot_be_is_refused_in_our_own_words(target: str) -> None:
+def test_every_hostile_value_is_refused_with_an_error_of_ours(target: str) -> None:
     nowhere.point_at(target)
     nowhere.patience = 30.0
     try:

@@ -35,7 +35,7 @@ def ended(recruiter: Recruiter, waiting: None) -> None:
 
 @pytest.mark.usefixtures("ended")
 @pytest.mark.parametrize("given", [list, lambda ids: list(map(str, ids))], ids=["as they are", "as text"])
-def test_those_that_have_ended_too(recruiter: Recruiter, given: Any) -> None:
+def test_a_filter_by_ids_finds_ended_jobs_too(recruiter: Recruiter, given: Any) -> None:
     assert {job.id for job in recruiter.jobs.list(ids=given(IDS))} == set(IDS)
     assert recruiter.jobs.count(ids=given(IDS), state="failed").number == 0
     assert recruiter.jobs.recover(ids=given(IDS)[:2], state="succeeded", again=True) == 2
@@ -58,6 +58,6 @@ def test_no_other_job_is_looked_at(target: str, store: Store) -> None:
 
 
 @pytest.mark.parametrize("ids", [2**63, "", "x" * 1001, "\ud800", True, b"x", [], [None]], ids=repr)
-def test_what_can_be_no_id_is_refused(ids: Any) -> None:
+def test_an_impossible_id_in_a_filter_is_refused(ids: Any) -> None:
     with pytest.raises(InvalidFilter, match="ids"):
         JobFilter(ids=ids)

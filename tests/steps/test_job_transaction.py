@@ -59,7 +59,7 @@ class TestCommitted:
 
         assert [job.task for job in store.scheduled.waiting()] == ["next_one"]
 
-    def test_what_happens_after_the_block_changes_nothing(self, recruiter: Recruiter, store: Store) -> None:
+    def test_code_after_the_block_cannot_change_the_outcome(self, recruiter: Recruiter, store: Store) -> None:
         heard: list[str] = []
         recruiter.listen(lambda event: heard.append(event.name))
 
@@ -259,7 +259,7 @@ class TestLost:
 class TestWays:
     """It works wherever jobs run."""
 
-    def test_on_an_async_client(self, recruiter: Recruiter, store: Store, target: str) -> None:
+    def test_a_job_commits_on_an_async_client(self, recruiter: Recruiter, store: Store, target: str) -> None:
         @recruiter.task
         async def count(fails: bool) -> str:
             connected = AsyncMongoClient[dict[str, Any]](target)
@@ -314,7 +314,7 @@ class TestWays:
             assert "is connected to" in str(last.message)
             assert client.get_database(store.target.database).counters.find_one({}) is None
 
-    def test_here_and_now(self, recruiter: Recruiter, store: Store) -> None:
+    def test_an_optimistic_job_commits_its_own_transaction(self, recruiter: Recruiter, store: Store) -> None:
         @recruiter.task
         def count() -> str:
             assert current_job.worker == HERE

@@ -64,7 +64,7 @@ class TestCaughtInTheBlock:
         assert "Let the error out of the block" in message(job)
         assert [each["_id"] for each in store.database["docs"].find({})] == [1]
 
-    def test_also_if_the_next_operation_is_what_notices(self, recruiter: Recruiter, store: Store) -> None:
+    def test_a_caught_error_fails_the_attempt_at_the_next_operation(self, recruiter: Recruiter, store: Store) -> None:
         store.database["docs"].insert_one({"_id": 1})
 
         @recruiter.task
@@ -104,7 +104,7 @@ class TestEndedByTheJob:
         if not caught:
             assert "raise an error to roll back" in message(job)
 
-    def test_also_with_an_async_client(self, recruiter: Recruiter, store: Store) -> None:
+    def test_an_async_session_that_the_job_ends_is_refused(self, recruiter: Recruiter, store: Store) -> None:
         @recruiter.task
         async def count() -> None:
             connected: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(store.target.uri)
@@ -255,7 +255,7 @@ class TestCaughtAroundTheBlock:
         assert "the error was caught inside the block" in message(job)
 
 
-def test_what_is_tried_after_the_commit_is_told(recruiter: Recruiter, store: Store) -> None:
+def test_a_second_transaction_after_the_commit_is_reported(recruiter: Recruiter, store: Store) -> None:
     """Given a job that begins a second transaction after the first, then its worker is told that it could not."""
 
     @recruiter.task(name="add")

@@ -62,7 +62,9 @@ def ended(store: Store, number: int = 1, why: str | None = None, **options: Any)
 
 
 class TestListing:
-    def test_in_an_event_loop(self, recruiter: Recruiter, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_jobs_are_iterated_in_an_event_loop(
+        self, recruiter: Recruiter, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr("recruiter.store.search.search.LOOKS_AT", 1)
         ended(store, 20)
 
@@ -82,7 +84,7 @@ class TestListing:
         with pytest.raises(InvalidFilter, match="give a JobFilter"):
             recruiter.jobs.list({"group": "mail"})  # type: ignore[arg-type]
 
-    def test_all_of_them(self, recruiter: Recruiter, store: Store) -> None:
+    def test_iterate_gives_every_job_once(self, recruiter: Recruiter, store: Store) -> None:
         insert(store, *(a_job() for _ in range(20)))
         ended(store, 20)
 
@@ -92,7 +94,7 @@ class TestListing:
 
 
 class TestCancelling:
-    def test_those_that_run_are_left_to_their_holder(self, recruiter: Recruiter, store: Store) -> None:
+    def test_running_jobs_that_are_cancelled_are_left_to_their_worker(self, recruiter: Recruiter, store: Store) -> None:
         held, waiting = insert(store, a_job(), a_job())
         on_the_roster(store, "w1")
         store.roster.assign({"w1": [held]}, 1)
@@ -142,7 +144,7 @@ class TestCancelling:
 
 
 class TestRecovering:
-    def test_nor_by_two_at_once(self, recruiter: Recruiter, store: Store) -> None:
+    def test_four_recoveries_at_the_same_time_recover_each_job_once(self, recruiter: Recruiter, store: Store) -> None:
         ended(store, 40, "tried-too-many-times")
 
         with ThreadPoolExecutor(4) as pool:

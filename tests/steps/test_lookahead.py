@@ -65,7 +65,7 @@ def test_all_are_given_once_and_in_order(store: Store, jobs: list[JobId], lookah
 
 
 @pytest.mark.parametrize(("after", "found"), [(MAX_AGE / 2, False), (MAX_AGE, True), (-MAX_AGE, True)])
-def test_what_comes_meanwhile_waits_for_the_next_look(
+def test_an_urgent_job_that_comes_later_is_next_after_a_short_time(
     store: Store, jobs: list[JobId], lookahead: Lookahead, after: timedelta, found: bool
 ) -> None:
     """Given jobs that are known, when one comes that is more urgent, then it is next after a short time."""

@@ -50,7 +50,9 @@ def test_it_is_there_if_the_transaction_commits(
 
 
 @pytest.mark.parametrize("how", AWAITED)
-def test_so_it_is_with_an_async_client(recruiter: Recruiter, ended: Any, target: str, how: str) -> None:
+def test_a_job_made_in_an_async_session_is_there_after_the_commit(
+    recruiter: Recruiter, ended: Any, target: str, how: str
+) -> None:
     async def make() -> Any:
         async with (
             AsyncMongoClient[Any](target) as client,

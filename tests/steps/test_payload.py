@@ -37,7 +37,7 @@ def everything_stored(store: Store) -> str:
 
 
 class TestSealed:
-    def test_in_the_jobs_own_transaction(self, recruiter: Recruiter, store: Store) -> None:
+    def test_a_result_of_a_jobs_own_transaction_is_sealed(self, recruiter: Recruiter, store: Store) -> None:
         @recruiter.task
         def order(card: str) -> str:
             with current_job.transaction():
@@ -87,13 +87,13 @@ class TestKeys:
         ("keys", "current"),
         [({}, "a"), ({"a": b"short"}, "a"), ({"a": "no base64!"}, "a"), ({"a": OLD}, "b"), ({"": OLD}, "")],
     )
-    def test_keys_are_checked(self, keys: dict[str, Any], current: str) -> None:
+    def test_the_keys_of_a_codec_are_checked(self, keys: dict[str, Any], current: str) -> None:
         with pytest.raises(SettingsError):
             AesGcm(keys, current)
 
 
 class TestOthers:
-    def test_compressed(self, target: str, store: Store) -> None:
+    def test_payloads_are_compressed(self, target: str, store: Store) -> None:
         with Recruiter(target, codec=Zlib()) as recruiter:
             task = recruiter.task(charge)
             job = task.enqueue(7, "x" * 100_000)

@@ -91,7 +91,7 @@ class TestSaying:
         assert stored["status_cut"] == STATUS_KEPT
         assert stored["status"][-1]["error"] == f"ValueError: {STATUS_KEPT}"
 
-    def test_what_comes_too_late_is_not_heard(self, bench: Bench) -> None:
+    def test_a_word_after_the_end_of_the_job_is_dropped(self, bench: Bench) -> None:
         """Given a thread that a job leaves behind, then what it says afterwards is nobody's."""
         go, said = threading.Event(), threading.Event()
 
@@ -110,7 +110,7 @@ class TestSaying:
 
         assert [line["text"] for line in job["log"]] == ["in time"]
 
-    def test_in_a_process_that_it_forks_nobody_listens(self, bench: Bench) -> None:
+    def test_words_of_a_forked_process_are_dropped(self, bench: Bench) -> None:
         def fork() -> int:
             current_job.log("here")
             pid = os.fork()
@@ -241,7 +241,7 @@ class TestSigns:
 
         assert document(store, job.id) == job_document(job) | {"progress": 0.7, "begun_at": NOW}
 
-    def test_what_had_been_signed_by_a_dead_worker_had_been_started(self, store: Store) -> None:
+    def test_a_marked_job_of_a_dead_worker_counts_as_started(self, store: Store) -> None:
         """Given a worker that died before a heartbeat could say what it ran, then what it had marked has crashed."""
         marked, held = a_job(), a_job()
         insert(store, marked, held)
@@ -321,7 +321,7 @@ class TestTracking:
 
         assert document(store, job.id) == job_document(job)
 
-    def test_nor_one_that_has_been_silent_too_long(self, store: Store) -> None:
+    def test_a_worker_that_was_silent_too_long_writes_no_progress(self, store: Store) -> None:
         clock = StoppedClock(NOW)
         registration = Registration(clock, Settings(considered_dead_after=15.0))
         registration.joined = True
@@ -335,7 +335,7 @@ class TestTracking:
 
         assert document(store, job.id) == job_document(job)
 
-    def test_what_could_not_be_written_is_written_later(
+    def test_progress_is_written_later_if_mongodb_was_away(
         self, store: Store, tracking: ProgressWriter, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         job = a_job()
@@ -350,7 +350,7 @@ class TestTracking:
 
         assert document(store, job.id)["progress"] == 0.5
 
-    def test_what_mongodb_refuses_is_given_up_and_said(self, store: Store) -> None:
+    def test_progress_that_mongodb_refuses_is_dropped_and_logged(self, store: Store) -> None:
         """Given a job so large that nothing can be added to it, then the others are still written."""
         told: list[Event] = []
         events = Events()
@@ -392,7 +392,7 @@ class TestTracking:
         self.said(tracking, job, 0.9)
         assert progress.take("w1") == []
 
-    def test_nor_of_one_that_was_seen_running_before_it_was_settled(self, tracking: ProgressWriter) -> None:
+    def test_a_late_heartbeat_marks_no_job_that_was_settled(self, tracking: ProgressWriter) -> None:
         """Given a heartbeat that looked before and speaks after, then the job is not marked, also where it waits."""
         held_jobs = tracking._registration.held_jobs
         job = a_job()
@@ -419,7 +419,7 @@ def _unreachable(*_: object) -> None:
 class TestViews:
     """A job shows who holds it, and that is what the roster says."""
 
-    def test_what_somebody_left_behind_is_no_lock(self, store: Store) -> None:
+    def test_a_mark_of_a_worker_that_is_gone_is_no_lock(self, store: Store) -> None:
         job = a_job()
         insert(store, job)
         store.scheduled.mark_progress([mark(job, "gone")])

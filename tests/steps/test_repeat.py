@@ -183,7 +183,9 @@ class TestLate:
             ("all", 3 * 24 * 60, [4295, 4300, 4305, 4310, 4315, 4320]),
         ],
     )
-    def test_what_is_made_after_downtime(self, leading: Leading, late: str, down: int, made: list[int]) -> None:
+    def test_each_late_policy_makes_its_occurrences_after_downtime(
+        self, leading: Leading, late: str, down: int, made: list[int]
+    ) -> None:
         leading.job(EveryMinutes(5)).when_late(late).create()
 
         leading.after(minutes=down, seconds=90)
@@ -276,7 +278,7 @@ class TestControl:
             with pytest.raises(SchedulerNotFound, match="tick"):
                 call()
 
-    def test_the_last_result(self, leading: Leading) -> None:
+    def test_a_scheduler_shows_the_result_of_its_last_job(self, leading: Leading) -> None:
         scheduler = leading.job().create()
         assert scheduler.last() is None
         leading.after(minutes=10)

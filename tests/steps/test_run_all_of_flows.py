@@ -99,7 +99,9 @@ class TestRunAll:
     ],
     ids=["released", "marked", "cancelled", "of another program", "a scheduler"],
 )
-def test_what_an_idle_leader_looks_around_for(store: Store, collection: str, lane: str | None, unusual: bool) -> None:
+def test_an_idle_leader_skips_checks_that_can_find_nothing(
+    store: Store, collection: str, lane: str | None, unusual: bool
+) -> None:
     """A round that finds no room does not look for what was cancelled, and one that finds some not for schedulers."""
     assert _is_unusual(store, Change(store.name_of(collection), lane)) is unusual
 

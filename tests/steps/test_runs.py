@@ -64,7 +64,7 @@ def test_threads_of_one_run_get_the_same_one(store: Store, job: Any) -> None:
     assert document(store, job)["token"] == run.token
 
 
-def test_who_does_not_hold_the_job_gets_none(store: Store, job: Any) -> None:
+def test_a_worker_that_does_not_hold_the_job_gets_no_token(store: Store, job: Any) -> None:
     on_the_roster(store, "w2")
     for worker in ("w2", "nobody"):
         with pytest.raises(Superseded):

@@ -84,7 +84,7 @@ class TestErrors:
         told = [event["contexts"]["job"] for event in kept.of("event")]
         assert [(about["attempt"], about["arguments"]) for about in told] == [("1", {"order": 7}), ("2", {"order": 7})]
 
-    def test_what_one_job_sets_is_not_seen_in_the_next(self, recruiter: Recruiter, kept: Kept) -> None:
+    def test_the_scope_of_one_job_is_not_seen_in_the_next(self, recruiter: Recruiter, kept: Kept) -> None:
         @recruiter.task
         def fail(name: str) -> None:
             sentry_sdk.set_tag("customer", name)

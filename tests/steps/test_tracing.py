@@ -162,7 +162,7 @@ class TestFromARequestToItsJobs:
         assert recruiter.find("theirs").result == 3
         assert parent_of(traced.one("process add")) is None
 
-    def test_how_attempts_end(self, recruiter: Recruiter, traced: Traced) -> None:
+    def test_a_span_says_how_its_attempt_ended(self, recruiter: Recruiter, traced: Traced) -> None:
         @recruiter.task
         def fail() -> None:
             raise ValueError("no good")

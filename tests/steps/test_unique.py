@@ -96,9 +96,7 @@ class TestTogether:
 
 
 class TestDebounce:
-    def test_what_changes_between_the_assignment_and_the_start_is_not_lost(
-        self, recruiter: Recruiter, store: Store
-    ) -> None:
+    def test_arguments_debounced_after_the_assignment_are_not_lost(self, recruiter: Recruiter, store: Store) -> None:
         """Given a job that a worker was given and has fetched, when its arguments are replaced before it starts, then
         the worker runs it with the new ones, or somebody else does."""
         ran: list[int] = []
@@ -123,7 +121,7 @@ class TestDebounce:
 
         assert ran == [2]
 
-    def test_not_longer_than_said(self, resize: Any, sandbox: Sandbox) -> None:
+    def test_a_debounce_lasts_no_longer_than_at_most(self, resize: Any, sandbox: Sandbox) -> None:
         for number in range(30):
             resize.job(number).debounce("10s", at_most="1m").enqueue()
             sandbox.move_clock("5s")

@@ -19,7 +19,7 @@ def note(text: str) -> str:
 
 
 class TestUnknownJobs:
-    def test_nor_for_one_that_is_removed_meanwhile(self, recruiter: Recruiter) -> None:
+    def test_a_wait_ends_when_its_job_is_removed(self, recruiter: Recruiter) -> None:
         insert(recruiter.store, a_job("x"))
         with ThreadPoolExecutor(1) as thread:
             waiting = thread.submit(recruiter.handle("x").result, "60s")
@@ -29,7 +29,7 @@ class TestUnknownJobs:
             assert isinstance(waiting.exception(30), JobNotFound)
 
 
-def test_whoever_waits_when_it_is_closed_hears_of_it(recruiter: Recruiter) -> None:
+def test_a_wait_ends_when_the_recruiter_is_closed(recruiter: Recruiter) -> None:
     insert(recruiter.store, a_job("x"))
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(recruiter.handle("x").result)

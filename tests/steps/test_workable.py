@@ -321,12 +321,12 @@ class Idle(Workable):
 
 class TestMethods:
     @pytest.mark.parametrize("method", ["model_dump", "json", "dict", "model_copy", "model_validate", "model_fields"])
-    def test_so_are_those_of_pydantic(self, recruiter: Recruiter, method: str) -> None:
+    def test_methods_of_pydantic_are_refused_as_jobs(self, recruiter: Recruiter, method: str) -> None:
         with pytest.raises(InvalidArguments, match=f"has no method '{method}'"):
             ModelRobot().as_job_of(recruiter).with_method(method)
 
     @pytest.mark.parametrize("method", ["missing", "export", "constant", "_private", "__init__", "Arm", "static"])
-    def test_others_are_refused_when_the_job_runs_whoever_stored_it(self, bench: Bench, method: str) -> None:
+    def test_a_stored_name_of_no_public_method_is_refused_when_the_job_runs(self, bench: Bench, method: str) -> None:
         job = ended(bench.of_job(a_job(task="Robot", args={}, method=method)))
 
         assert job["last_execution"]["class"] == "recruiter.errors.InvalidArguments"

@@ -82,7 +82,7 @@ def test_of_a_change_it_tells_the_lane_if_it_is_asked_to(store: Store, trouble: 
         bell.close()
 
 
-def test_whoever_hangs_up_costs_nothing_and_listens_again_later(
+def test_a_closed_stream_costs_nothing_and_can_be_opened_again(
     bell: Pair, store: Store, target: str, trouble: list[str | None]
 ) -> None:
     """Given a stream that waits for what never comes, when its owner hangs up, then the server forgets it with the next
@@ -139,9 +139,7 @@ def test_a_stream_that_is_lost_is_opened_again_without_a_word(
 
 
 @pytest.mark.parametrize("bell", ["collection"], indirect=True)
-def test_that_it_cannot_listen_is_said_once_and_that_it_listens_again_too(
-    bell: Pair, store: Store, trouble: list[str | None]
-) -> None:
+def test_a_lost_stream_is_logged_once_and_so_is_its_return(bell: Pair, store: Store, trouble: list[str | None]) -> None:
     # given a stream that the server refuses
     happens(store, "before")
     pipeline, bell[0]._watch["pipeline"] = bell[0]._watch["pipeline"], [{"$changeStream": {}}, {"$nonsense": {}}]

@@ -73,7 +73,7 @@ class TestAssigning:
 
 
 class TestHolding:
-    def test_who_is_off_the_roster_hears_it(self, store: Store) -> None:
+    def test_a_heartbeat_of_a_retired_worker_is_refused(self, store: Store) -> None:
         assert beat(store, "nobody", {}) is None
         assert store.roster.holding("nobody") is None
         assert store.roster.hand_back("nobody", ["a"]) is None

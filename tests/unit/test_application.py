@@ -59,7 +59,7 @@ def write(name: str, text: str) -> Path:
 
 
 class TestFile:
-    def test_hooks(self) -> None:
+    def test_only_callables_of_the_module_are_hooks(self) -> None:
         """Only what can be called is a hook."""
         application = load_application(str(write("shop_c.py", SHOP)))
 
@@ -152,7 +152,7 @@ class TestSeveralRecruiters:
         "@shop.task\ndef sell() -> None: ...\n"
     )
 
-    def test_on_different_databases_are_refused(self) -> None:
+    def test_two_recruiters_on_different_databases_are_refused(self) -> None:
         """Or which one is used would be chance."""
         write("two_r.py", self.TWO + "@bank.task\ndef charge() -> None: ...\n")
 

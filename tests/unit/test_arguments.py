@@ -190,7 +190,7 @@ FAITHFUL: list[Any] = [
 
 @pytest.mark.parametrize(("annotation", "value"), FAITHFUL, ids=repr)
 @pytest.mark.parametrize("typed", [True, False])
-def test_comes_back_equal(annotation: Any, value: Any, typed: bool) -> None:
+def test_each_value_comes_back_equal(annotation: Any, value: Any, typed: bool) -> None:
     back = carry(annotation if typed else Any, value)
     assert back == value
     assert type(back) is type(value)

@@ -71,7 +71,7 @@ class TestTakers:
 
 
 class TestOpenings:
-    def test_the_choosiest_first(self) -> None:
+    def test_the_worker_with_the_fewest_lanes_is_served_first(self) -> None:
         """So that who serves everything does not take the only jobs that another could have."""
         anything = worker("anything", tasks=frozenset({"add", "sub"}))
         one_task = worker("one task")

@@ -217,7 +217,7 @@ class TestTime:
         (None, "is gone"),
     ],
 )
-def test_how_it_ended(code: int | None, how: str) -> None:
+def test_the_end_of_a_child_is_told_in_words(code: int | None, how: str) -> None:
     child = FakeChild()
     child.process.exitcode = code
 

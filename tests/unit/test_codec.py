@@ -37,7 +37,7 @@ class TestRaw:
 
 
 class TestAdoption:
-    def test_what_it_says_wins(self) -> None:
+    def test_fields_of_a_foreign_document_win_over_defaults(self) -> None:
         said = {"group": "mail", "priority": 3, "attempts": 2, "args": [1], "scheduled_at": NOW - timedelta(days=9)}
 
         fields = adopted_fields({"_id": 1, "task": "add", **said}, NOW)

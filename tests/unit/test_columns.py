@@ -27,7 +27,7 @@ def drawn(width: int, columns: tuple[Column | str, ...] = COLUMNS) -> list[str]:
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
-def test_what_matters_least_is_left_out_first() -> None:
+def test_a_narrow_table_drops_the_least_important_columns_first() -> None:
     heads = {width: drawn(width)[0].split() for width in (100, 41, 35, 25)}
 
     assert heads == {

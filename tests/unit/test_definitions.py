@@ -78,7 +78,7 @@ class TestTwoDefinitions:
         assert task is not None
         assert task.call({}, "execute").run() == "charged"
 
-    def test_two_closures(self, recruiter: Recruiter) -> None:
+    def test_two_closures_of_one_name_are_refused(self, recruiter: Recruiter) -> None:
         def sender(kind: str) -> Callable[[], str]:
             def send() -> str:
                 return kind

@@ -300,7 +300,7 @@ class TestOverruns:
         if told:
             child.claims.tell(number)
 
-    def test_who_was_told_and_stays_is_to_blame(self, make: Make) -> None:
+    def test_a_job_that_ignores_its_interruption_is_to_blame(self, make: Make) -> None:
         child, (late, _), jobs = self.child(make, 2)
         self.overdue(child, late, told=True)
 

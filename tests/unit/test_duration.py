@@ -43,7 +43,7 @@ def test_reads_what_people_write(value: DurationLike, expected: timedelta) -> No
         (timedelta(seconds=-90), "-1m 30s"),
     ],
 )
-def test_humanize(duration: timedelta, text: str) -> None:
+def test_a_duration_is_shown_in_units(duration: timedelta, text: str) -> None:
     assert humanize(duration) == text
 
 

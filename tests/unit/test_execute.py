@@ -134,7 +134,7 @@ class TestGroups:
         with pytest.raises(TransactionRepeats), _Ungrouped(lambda: NOW):
             raise BaseExceptionGroup("outer", [inner, TransactionRepeats("it met another")])
 
-    def test_then_the_pause_that_is_over_first(self) -> None:
+    def test_the_earliest_pause_of_a_group_counts(self) -> None:
         pauses = [JobPauses(f"it sleeps {each}", delay=timedelta(seconds=each)) for each in (60, 5, 30)]
         with pytest.raises(JobPauses, match="sleeps 5"), _Ungrouped(lambda: NOW):
             raise BaseExceptionGroup("outer", pauses)

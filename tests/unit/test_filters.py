@@ -24,14 +24,14 @@ NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
 
 class TestWords:
-    def test_one_or_several(self) -> None:
+    def test_a_word_takes_one_value_or_several(self) -> None:
         assert JobFilter(task="send").task == ("send",)
         assert JobFilter(task=["send", "resize", "send"]).task == ("send", "resize")
         assert JobFilter(state=State.FAILED) == JobFilter(state="failed") == JobFilter(state={"failed"})
         assert JobFilter(recovered_from="x").recovered_from == ("x",)
         assert JobFilter(recovered_from=[ObjectId(b"1" * 12), 5, UUID(int=1)]).recovered_from[1] == 5
 
-    def test_for_people(self) -> None:
+    def test_a_filter_is_told_in_words(self) -> None:
         filter = JobFilter(
             state=["lost", "failed"], task="send", args={"id": (1, 2)}, since="2h", slow="10s", attempts=3
         )
@@ -93,7 +93,7 @@ class TestQueries:
 
 
 class TestStates:
-    def test_what_may_be_meant(self) -> None:
+    def test_each_state_selects_its_collections(self) -> None:
         assert JobFilter().wants(ENDED)
         assert not JobFilter(state="waiting").wants(ENDED)
         assert not JobFilter(why="done").wants(NOT_ENDED)
@@ -101,7 +101,7 @@ class TestStates:
         assert not JobFilter(state="failed").wants_why("cancelled")
         assert {state for state in STATES if JobFilter(state=state).wants(NOT_ENDED)} == NOT_ENDED
 
-    def test_what_can_be_done_with_which(self) -> None:
+    def test_each_act_has_its_states(self) -> None:
         assert JobFilter(task="x").to_remove().state == ENDED
         assert JobFilter(state="lost").to_remove().state == {"lost"}
         assert JobFilter(task="x").to_cancel().state == NOT_ENDED

@@ -67,7 +67,7 @@ class TestAPolicyThatCallsExit:
 
     NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
-    def test_of_retries(self) -> None:
+    def test_a_retry_policy_that_exits_counts_as_failed(self) -> None:
         policies = PolicyRegistry()
         policies.register(ExitsToo)
 

@@ -19,10 +19,10 @@ ALONE = sorted(CALLS.keys() - TALKING)
 
 @settings(max_examples=examples(1000))
 @given(call=some.sampled_from(ALONE), value=values)
-def test_what_cannot_be_is_refused_in_our_own_words(call: str, value: Any) -> None:
+def test_every_random_value_is_refused_with_an_error_of_ours(call: str, value: Any) -> None:
     with suppress(RecruiterError):
         CALLS[call](value)
 
 
-def test_so_are_the_strangest() -> None:
+def test_the_strangest_values_are_refused_with_an_error_of_ours() -> None:
     assert escaping(ALONE) == []

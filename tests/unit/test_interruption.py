@@ -101,7 +101,7 @@ class TestInsideAnother:
         with pytest.raises(JobTimedOut):
             both()
 
-    def test_but_not_when_the_outer_one_is_over(self) -> None:
+    def test_an_interruption_is_not_passed_on_when_the_outer_job_is_over(self) -> None:
         """A thread that it has left behind may still run jobs."""
         outer = Interruptible()
         with outer:

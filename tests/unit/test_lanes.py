@@ -27,7 +27,7 @@ from recruiter.domain.planning.needs import Needs
         (CANCELLED_LANE, Lane("", "cancelled")),
     ],
 )
-def test_written_by_hand(text: str, lane: Lane) -> None:
+def test_a_lane_written_by_hand_is_read_as_far_as_it_makes_sense(text: str, lane: Lane) -> None:
     """What makes no sense asks for nothing, and the rest counts."""
     assert Lane.parse(text) == lane
 

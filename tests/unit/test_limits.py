@@ -34,7 +34,7 @@ class TestSubject:
             ("resource:licence:matlab", "resource", "licence:matlab"),
         ],
     )
-    def test_what_it_is_about(self, subject: str, kind: str, name: str) -> None:
+    def test_the_subject_of_a_limit_has_a_kind_and_a_name(self, subject: str, kind: str, name: str) -> None:
         assert split_subject(subject) == (kind, name)
         limit = Limit(subject, 1)
         assert (limit.kind, limit.name) == (kind, name)
@@ -58,7 +58,7 @@ class TestSubject:
         ("resource:licence:matlab", "a/b/licence:matlab=1", "resource:licence:matlab"),
     ],
 )
-def test_what_it_covers(subject: str, lane: str, bucket: str | None) -> None:
+def test_a_limit_covers_the_lanes_of_its_subject(subject: str, lane: str, bucket: str | None) -> None:
     limit = Limit(subject, 0)
 
     assert limit.bucket(Lane.parse(lane)) == bucket

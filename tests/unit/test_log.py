@@ -193,7 +193,7 @@ def test_secrets_are_masked_in_lines_of_text(lines: Lines) -> None:
         ),
     ],
 )
-def test_messages(event: Event, told: str, lines: Lines) -> None:
+def test_each_event_has_its_message(event: Event, told: str, lines: Lines) -> None:
     (line,) = lines(event)
 
     assert line.endswith(told)

@@ -78,7 +78,7 @@ NOT_OURS = [
 
 
 @pytest.mark.parametrize("error", WEATHER, ids=repr)
-def test_what_passes_is_tried_again(error: Exception) -> None:
+def test_a_passing_error_is_tried_again(error: Exception) -> None:
     assert meaning_of(error) is Meaning.TRY_AGAIN
     assert type(translate(error)) is StoreUnreachable
 

@@ -36,7 +36,7 @@ class TestAmounts:
             ("1EiB", MAX_AMOUNT),
         ],
     )
-    def test_memory(self, text: str, size: int) -> None:
+    def test_memory_is_read_in_every_unit(self, text: str, size: int) -> None:
         """A plain number below 1,048,576 is in GiB, a larger one in bytes."""
         assert Needs.of(mem=text) == Needs.of(mem=size)
         assert Needs.of(mem=text).amounts() == {"mem": size}
@@ -63,7 +63,7 @@ class TestAmounts:
             ("mem", 0, "0 bytes"),
         ],
     )
-    def test_for_people(self, resource: str, amount: int, text: str) -> None:
+    def test_an_amount_is_told_in_its_unit(self, resource: str, amount: int, text: str) -> None:
         assert said(resource, amount) == [text]
 
 
@@ -88,7 +88,7 @@ def test_the_text_is_read_back(some: Needs) -> None:
     assert Needs.of(some.amounts()) == some
 
 
-def test_sums_are_exact() -> None:
+def test_ten_times_a_tenth_is_exactly_one() -> None:
     """0.1 ten times is one, not 0.9999999999999999."""
     total = Needs()
     for _ in range(10):

@@ -17,7 +17,7 @@ def test_an_hour_without_looking_counts_as_one_gap() -> None:
     assert observation.still_for("w", 8, 3601.0, longest_gap=5) == 0
 
 
-def test_who_left_is_forgotten() -> None:
+def test_a_worker_that_left_is_forgotten() -> None:
     observation = Observation()
     for who in ("a", "b"):
         observation.still_for(who, 1, 0.0, longest_gap=10)

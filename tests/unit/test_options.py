@@ -64,7 +64,7 @@ class TestOneTable:
 
 
 class TestChanged:
-    def test_what_is_not_given_stays(self) -> None:
+    def test_options_that_are_not_given_stay(self) -> None:
         options = DEFAULTS.changed(group="mail", needs={"proc": 2}, timeout="2m")
 
         assert options == TaskOptions(group="mail", needs=Needs.of(proc=2), timeout=120.0)

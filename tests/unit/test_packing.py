@@ -57,7 +57,7 @@ def why(packing: Packing, lane: str = "g/t") -> object:
 
 
 class TestResources:
-    def test_to_the_thousandth(self) -> None:
+    def test_resources_are_exact_to_the_thousandth(self) -> None:
         holding = [held(9, "g/t/proc=0.5")]
 
         packing = plan([job(1, "g/t/proc=0.501"), job(2, "g/t/proc=1.001")], [place()], "proc=1", holding)
@@ -66,7 +66,7 @@ class TestResources:
         assert why(packing, "g/t/proc=0.501") == HostsBusy("proc", 501, 500, "host of w")
         assert why(packing, "g/t/proc=1.001") == NeverFits(Needs.of(proc=1.001), "proc", 1001, 1000)
 
-    def test_large_holes_stay(self) -> None:
+    def test_a_small_job_leaves_the_large_space_free(self) -> None:
         """The small one goes where less is free, so that the large one finds its place."""
         places, has = [place("large"), place("small")], {"host of large": "proc=8", "host of small": "proc=2"}
 
@@ -196,7 +196,7 @@ class TestBuffers:
         )
         assert first.drained == {"w"}
 
-    def test_nor_does_who_lacks_something_of_the_fleet(self) -> None:
+    def test_a_job_that_waits_for_a_fleet_resource_drains_no_worker(self) -> None:
         limits = [Limit("resource:licence", 1, floating=True)]
 
         packing = plan([job(1, "g/t/licence=1")], [place(holds=20)], "", [held(90, "g/u/licence=1", "x")], limits)

@@ -92,7 +92,7 @@ class TestLog:
         assert [line.text for line in progress.log] == lines[20:]
         assert progress.log_cut == 20
 
-    def test_and_not_too_many_bytes(self) -> None:
+    def test_the_log_keeps_a_bounded_number_of_bytes(self) -> None:
         record = recorder()
         for _ in range(300):
             record.log("ä" * 1000, NOW)
@@ -122,7 +122,7 @@ class TestStored:
         assert 0.0 <= job.progress <= 1.0
         assert job.status_cut >= 0
 
-    def test_nor_what_is_in_the_lists(self) -> None:
+    def test_damaged_entries_of_status_and_log_are_skipped(self) -> None:
         good = {"state": "running", "stage": "a", "progress": 0.5, "error": None, "date": NOW}
         bad = [{**good, "date": "today"}, {**good, "state": 5}, {"stage": "a"}]
         odd = {**good, "progress": "half", "stage": 7, "error": []}

@@ -132,7 +132,7 @@ class TestEnding:
     """The program and what it has started end with the job, in whatever way that ends."""
 
     @pytest.mark.parametrize("manners", ["", "trap '' TERM;"], ids=["polite", "ignores SIGTERM"])
-    def test_at_its_timeout(self, bench: Bench, tmp_path: Path, manners: str) -> None:
+    def test_a_program_ends_at_its_timeout(self, bench: Bench, tmp_path: Path, manners: str) -> None:
         started = time.monotonic()
 
         job = bench.archived(lambda: sh(manners + FAMILY, cwd=tmp_path), timeout=0.7)

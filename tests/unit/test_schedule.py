@@ -119,7 +119,9 @@ def rows(table: str) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("expression", "tz", "after", "expected"), rows(GAP) + rows(FOLD) + rows(PACE) + rows(FACE) + rows(CALENDAR)
 )
-def test_cron(expression: str, tz: str, after: str, expected: str) -> None:
+def test_cron_expressions_in_time_zones_and_across_clock_changes(
+    expression: str, tz: str, after: str, expected: str
+) -> None:
     assert runs(Cron(expression, tz), after, expected.count(",") + 1) == expected
 
 

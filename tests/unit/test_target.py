@@ -29,7 +29,7 @@ SECRET = "hunter2"
         ("mongodb+srv://c.example.net/shop?authSource=x", "mongodb+srv://c.example.net/shop?authSource=x", "shop"),
     ],
 )
-def test_an_address(text: str, uri: str, database: str) -> None:
+def test_each_form_of_an_address_is_understood(text: str, uri: str, database: str) -> None:
     target = Target.parse(text)
 
     assert (target.uri, target.database) == (uri, database)

@@ -95,7 +95,7 @@ class TestSecrets:
             "the password is wrong",
         ],
     )
-    def test_what_is_no_secret_stays(self, text: str) -> None:
+    def test_text_without_a_secret_stays_as_it_is(self, text: str) -> None:
         assert mask(text) == text
 
     @given(AROUND)

@@ -99,7 +99,7 @@ class TestWhoMayRunCommands:
 
     @pytest.mark.usefixtures("limited")
     @pytest.mark.parametrize("variable", ["PATH", "LD_PRELOAD", "colour"])
-    def test_and_only_the_variables_that_are_named(self, bench: Runner, variable: str) -> None:
+    def test_a_program_gets_only_variables_that_are_named(self, bench: Runner, variable: str) -> None:
         allowed = bench.workable(ShellCommand(["printenv", "COLOUR"], env={"COLOUR": "blue"}))
         refused = bench.workable(ShellCommand(["echo"], env={"COLOUR": "blue", variable: "/tmp"}))
 
@@ -135,7 +135,7 @@ class TestShellCommand:
         assert "mongodb://***@host/" in message
         assert "secret" not in message
 
-    def test_what_it_leaves_behind_is_not_waited_for(self, bench: Runner) -> None:
+    def test_a_background_process_of_a_program_is_not_waited_for(self, bench: Runner) -> None:
         started = time.monotonic()
         result = bench.workable(sh("sleep 60 & echo $!"))["result"]
         took = time.monotonic() - started
@@ -284,7 +284,7 @@ class TestFactoryMethodCommand:
     @pytest.mark.parametrize(
         "method", ["no_such_method", "format", "host", "on_sent", "printer", "path_of_class", "look"]
     )
-    def test_what_cannot_be_called(self, bench: Runner, method: str) -> None:
+    def test_a_chain_refuses_an_attribute_that_is_no_method(self, bench: Runner, method: str) -> None:
         name, message = failure(bench.workable(FactoryMethodCommand.from_("post").call(method)))
 
         assert name == INVALID_ARGUMENTS
