@@ -11,10 +11,12 @@ import pytest
 from bson import ObjectId
 
 from recruiter import Recruiter, RetryManyTimes, current_job
+from recruiter.domain.search.conditions import STATES
 from recruiter.store.job_fields import JOB_FIELDS
 from recruiter.web import dashboard
 from recruiter.web.server import served
 from tests.cli_here import here
+from tests.golden.world import fill
 
 FIELDS = {row.attribute for row in JOB_FIELDS} - {None, "changes"}  # changes are in `history`
 
@@ -126,3 +128,19 @@ def test_ids_of_every_kind_and_odd_values_are_in_json_and_api(recruiter: Recruit
     assert job["flow_step"]["after"] == shown["flow_step"]["after"] == [str(others[0]), str(others[1]), 8, "other"]
     assert job["step_results"][0]["step"] == shown["step_results"][0]["step"] == str(others[0])
     assert job["retry_policy"]["parameters"]["id"] == job["origin"] == str(others[0])
+
+
+def test_command_line_and_console_agree_on_the_state_of_each_job(recruiter: Recruiter, target: str) -> None:
+    """Given a job in every kind of trouble, when both are asked for the jobs of each state, then they name the same."""
+    fill(recruiter)
+
+    with (
+        served(dashboard(recruiter, access=lambda: "ada")) as address,
+        httpx.Client(base_url=address, timeout=60) as client,
+    ):
+        for state in sorted(STATES):
+            listed = json.loads(here(target, "job", "list", "--state", state, "--output", "json")[1])
+            shown = client.get("api/jobs", params={"state": state}).json()["jobs"]
+            assert [str(job["id"]) for job in listed] == [job["id"] for job in shown], state
+            counted = json.loads(here(target, "job", "count", "--state", state, "--output", "json")[1])["number"]
+            assert counted == len(listed), state
