@@ -37,6 +37,7 @@ from recruiter.store.job_fields import appended, history_entry
 
 _MAX_STEPS_PER_QUERY = 1000
 MAX_STEPS_PER_TRANSACTION = 500
+_SMALL_ARGUMENTS_BYTES = 4_000
 LAST_AFTER = 20
 """Number of dependencies that are read of a step that may wait for very many."""
 _FAILED_FOR_OTHERS: Document = {"done": False, "why": Why.DEPENDENCY_FAILED.value, "recovered_as": None}
@@ -267,6 +268,30 @@ class FlowSteps:
             self._scheduled.insert_many(jobs, session=session)
 
     # -- for people ----------------------------------------------------------------------------------------------
+
+    @store_call
+    def first_waiting(self, flow: ObjectId, fields: Document) -> Document | None:
+        """The job of a step that waits for nothing in its flow."""
+        query = {"flow.id": flow, "lane": {"$gt": "", "$ne": BLOCKED_LANE}}
+        return self._scheduled.find_one(query, fields, hint=scheduled.BY_FLOW)
+
+    @store_call
+    def first_failed(self, flow: ObjectId, fields: Document) -> Document | None:
+        """The job of a step that ran and failed; not of a step that was skipped because of it."""
+        query = {
+            "flow.id": flow,
+            **_NOT_SUCCEEDED,
+            "why": {"$nin": [Why.NOT_NEEDED.value, Why.DEPENDENCY_FAILED.value]},
+        }
+        return self._archived.find_one(query, fields, hint=archived.BY_FLOW)
+
+    @store_call
+    def arguments(self, jobs: Sequence[JobId]) -> dict[JobId, Any]:
+        """The arguments of these jobs of steps; large ones are left out."""
+        is_small = {"$lt": [{"$bsonSize": {"args": "$args"}}, _SMALL_ARGUMENTS_BYTES]}
+        places, query = (self._scheduled, self._archived), {"_id": {"$in": list(jobs)}}
+        fields = {"args": {"$cond": [is_small, "$args", {}]}}
+        return {job["_id"]: job.get("args") for place in places for job in place.find(query, fields)}
 
     def hold(self, flow: ObjectId, holds: int, paused: Cancellation) -> list[JobId]:
         """Takes the waiting steps of a paused flow out of their lanes, and writes on all that have not ended that they

@@ -17,7 +17,7 @@ from recruiter.domain.state import State, Why
 from recruiter.domain.text import remark, shown
 from recruiter.errors import FlowNotFound
 from recruiter.store.codec import Document, flow_of
-from recruiter.store.collections.flows import StoredFlow
+from recruiter.store.collections.flows import FlowPlace, StoredFlow
 from recruiter.store.database import Store
 from recruiter.store.flow_steps import StepCounts
 
@@ -117,10 +117,47 @@ def _ends(store: Store, flow: StoredFlow) -> dict[str, str]:
 
 def flow_reports(store: Store, limit: int, owner: str | None = None, running: bool | None = None) -> list[FlowReport]:
     """The newest flows."""
-    latest = store.flows.latest(limit, owner, running)
+    return _with_counts(store, store.flows.latest(limit, owner, running))
+
+
+def _with_counts(store: Store, latest: Sequence[StoredFlow]) -> list[FlowReport]:
     marked = store.flows.with_markers([flow.id for flow in latest if flow.outcome is not None])
     counts = store.flow_steps.counts([flow.id for flow in latest])
     return [_reported(flow, counts[flow.id], flow.id in marked) for flow in latest]
+
+
+def find_flows(
+    store: Store, limit: int, *, state: str = "", text: str = "", after: FlowPlace | None = None
+) -> tuple[list[FlowReport], FlowPlace | None]:
+    """A page of the newest flows in this state whose name, owner or id contains the text; and the place after which the
+    next page begins, if there is one. It reads a bounded number of flows."""
+    found: list[StoredFlow] = []
+    running = state in (FlowState.RUNNING, FlowState.PAUSED) if state else None
+    read = last = after
+    for _ in range(_MAX_READS):
+        flows = store.flows.latest(_FLOWS_PER_READ, running=running, after=read)
+        for flow in flows:
+            before = read.number if read is not None and read.created_at == flow.created_at else 0
+            read = FlowPlace(flow.created_at, before + 1)
+            shown = f"{flow.name} {flow.owner or ''} {flow.id}".casefold()
+            if state in ("", flow.state) and text.casefold() in shown:
+                if len(found) == limit:
+                    return _with_counts(store, found), last
+                found.append(flow)
+                last = read
+        if len(flows) < _FLOWS_PER_READ:
+            return _with_counts(store, found), None
+    return _with_counts(store, found), read
+
+
+_FLOWS_PER_READ = 200
+_MAX_READS = 10
+
+
+def failed_step(store: Store, id: ObjectId) -> StepReport | None:
+    """A step that failed, of a flow that has failed."""
+    row = store.flow_steps.first_failed(id, _SHOWN)
+    return None if row is None else _step(row, set())
 
 
 def flow_id(id: ObjectId | str) -> ObjectId:

@@ -4,7 +4,7 @@ graph of a flow, with one column for each depth and lines from left to right.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,11 +14,12 @@ from recruiter.domain.job import ArchivedJob, Execution, Job
 from recruiter.domain.state import State
 from recruiter.web.schemas import FlowEdge, FlowGraph, FlowNode, FlowStepRow, Part
 
-BOX, GAP = (190, 44), (70, 14)
+BOX, GAP = (212, 44), (64, 14)
 FOLDED = 6
-"""Minimum number of identical steps in a column that are drawn as one box."""
+"""Minimum number of steps of one kind that are drawn as one box."""
 MOST = 300
-"""Boxes in a drawing; a larger flow is shown as a list only."""
+"""Boxes in a drawing. A flow with more has one box for each task and state; if that is too much, none."""
+_MAX_ROUNDS = 50
 
 
 # -- the life of a job -------------------------------------------------------------------------------------------------
@@ -112,32 +113,70 @@ def bars(parts: Sequence[Part], width: float = 1000.0, least: float = 4.0) -> li
 # -- the graph of a flow -----------------------------------------------------------------------------------------------
 
 
-def graph_of(steps: Sequence[FlowStepRow]) -> FlowGraph | None:
-    """None when there are too many boxes to read."""
+def folded(steps: Sequence[FlowStepRow]) -> list[list[list[str]]]:
+    """The boxes of each column, with their steps; steps that look alike share a box. Empty if there are too many."""
     by_id = {step.step: step for step in steps if step.on is None}
-    graph = {id: [other for other in step.after if other in by_id] for id, step in by_id.items()}
+    graph = _graph(by_id)
+    columns = layers(graph)
+    kinds = {id: (depth, by_id[id].task, by_id[id].state) for depth, layer in enumerate(columns) for id in layer}
+    for kind_of, least in ((_refined(kinds, graph), FOLDED), (kinds, 2)):
+        boxes = [_boxes(layer, kind_of, least) for layer in columns]
+        if sum(map(len, boxes)) <= MOST:
+            return boxes
+    return []
+
+
+def _graph(by_id: Mapping[str, FlowStepRow]) -> dict[str, list[str]]:
+    return {id: [other for other in step.after if other in by_id] for id, step in by_id.items()}
+
+
+def _refined(kinds: Mapping[str, Hashable], graph: Mapping[str, Sequence[str]]) -> Mapping[str, Hashable]:
+    """Splits kinds until steps of one kind also have neighbours of the same kinds: parallel chains become one."""
     dependents: dict[str, list[str]] = {id: [] for id in graph}
     for id, after in graph.items():
         for other in after:
             dependents[other].append(id)
+    for _ in range(_MAX_ROUNDS):
+        numbers: dict[Hashable, int] = {}
+        finer: dict[str, Hashable] = {}
+        for id, kind in kinds.items():
+            neighbours = (frozenset(kinds[other] for other in near[id]) for near in (graph, dependents))
+            finer[id] = numbers.setdefault((kind, *neighbours), len(numbers))
+        if len(numbers) == len(set(kinds.values())):
+            break
+        kinds = finer
+    return kinds
+
+
+def _boxes(layer: Sequence[str], kind_of: Mapping[str, Hashable], least: int) -> list[list[str]]:
+    alike: dict[Hashable, list[str]] = {}
+    for id in layer:
+        alike.setdefault(kind_of[id], []).append(id)
+    return [box for ids in alike.values() for box in ([ids] if len(ids) >= least else [[id] for id in ids])]
+
+
+def graph_of(steps: Sequence[FlowStepRow]) -> FlowGraph | None:
+    """None when there are too many boxes to read."""
+    by_id = {step.step: step for step in steps if step.on is None}
+    graph = _graph(by_id)
     box_of: dict[str, int] = {}
     nodes: list[FlowNode] = []
-    for depth, layer in enumerate(layers(graph)):
-        alike: dict[object, list[str]] = {}
-        for id in layer:
-            kind = (by_id[id].task, by_id[id].state, tuple(graph[id]), tuple(dependents[id]))
-            alike.setdefault(kind, []).append(id)
-        boxes = [box for ids in alike.values() for box in ([ids] if len(ids) >= FOLDED else [[id] for id in ids])]
-        for row, ids in enumerate(boxes):
+    for depth, boxes in enumerate(columns := folded(steps)):
+        for row, ids in enumerate(sorted(boxes, key=lambda ids: _height(graph[ids[0]], box_of, nodes))):
             box_of |= dict.fromkeys(ids, len(nodes))
             nodes.append(FlowNode(by_id[ids[0]], len(ids), depth * (BOX[0] + GAP[0]), row * (BOX[1] + GAP[1])))
-            if len(nodes) > MOST:
-                return None
+    if by_id and not columns:
+        return None
     ends = {(box_of[other], box_of[id], other in by_id[id].any) for id in graph for other in graph[id]}
     edges = [_edge(nodes[one], nodes[other], any_) for one, other, any_ in sorted(ends)]
     width = max((node.x for node in nodes), default=0) + BOX[0]
     height = max((node.y for node in nodes), default=0) + BOX[1]
     return FlowGraph(width, height, nodes, edges)
+
+
+def _height(after: Sequence[str], box_of: Mapping[str, int], nodes: Sequence[FlowNode]) -> float:
+    """The mean height of these boxes: a step stands beside the steps that it waits for."""
+    return sum(nodes[box_of[id]].y for id in after) / len(after) if after else 0.0
 
 
 def _edge(one: FlowNode, other: FlowNode, any_: bool) -> FlowEdge:

@@ -77,6 +77,7 @@ STATES = {
 }
 """Each state has a sign, because colour alone is not accessible."""
 TABS = STATES_COUNTED
+FLOW_STATES = ("running", "paused", "failed", "succeeded", "cancelled")
 JOB_TABS = ("arguments", "result", "attempts", "history", "log", "stages", "document")
 
 JobFacts = Mapping[str, Any]
@@ -244,9 +245,17 @@ def _of(read: Callable[[Reader], Any], command: str) -> Callable[[Reader, Pairs]
     return lambda reader, _: {"seen": read(reader), "command": command}
 
 
+def _flows(reader: Reader, pairs: Pairs) -> dict[str, Any]:
+    state, text = _one(pairs, "state"), _one(pairs, "q").strip()[:200]
+    seen = reader.flows(state, text, _one(pairs, "after"))
+    return {"seen": seen, "state_tab": state, "states": FLOW_STATES, "text": text, "command": "recruiter flow list"}
+
+
 def _flow(reader: Reader, pairs: Pairs) -> dict[str, Any]:
-    id = _one(pairs, "id")
-    return {"seen": reader.flow(id), "command": shlex.join(["recruiter", "flow", "show", id])}
+    id, state, of, start = (_one(pairs, name) for name in ("id", "state", "of", "start"))
+    seen = reader.flow(id, state, of, int(start) if start.isdecimal() else 0)
+    command = shlex.join(["recruiter", "flow", "show", id])
+    return {"seen": seen, "state_tab": state, "of": of, "start": int(start or 0), "command": command}
 
 
 def _help(_reader: Reader, _pairs: Pairs) -> dict[str, Any]:
@@ -257,7 +266,7 @@ _ALL = (
     ConsolePage("overview", "Overview", _overview),
     ConsolePage("jobs", "Jobs", _jobs),
     ConsolePage("tasks", "Tasks", _tasks, period=5.0),
-    ConsolePage("flows", "Flows", _of(Reader.flows, "recruiter flow list")),
+    ConsolePage("flows", "Flows", _flows),
     ConsolePage("schedules", "Schedules", _of(Reader.schedules, "recruiter scheduler list"), period=5.0),
     ConsolePage("workers", "Workers", _of(Reader.fleet, "recruiter worker list"), period=1.0),
     ConsolePage("groups", "Groups", _groups),

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeVar, get_args
 from uuid import UUID
 
@@ -22,6 +23,7 @@ from recruiter.caches import Cache
 from recruiter.doctor import examine
 from recruiter.doctor.findings import Finding, Level
 from recruiter.domain.duration import resolved, to_moment, to_timedelta
+from recruiter.domain.flow import FlowState
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import DEFAULT_PREFIX
@@ -35,17 +37,20 @@ from recruiter.domain.statistics import Analytics, Depth, Kind, Queue, window
 from recruiter.domain.text import mask
 from recruiter.errors import InvalidFilter, RecruiterError, StoreError, UnreadableDocument
 from recruiter.steps.repeat import next_runs
+from recruiter.store.codec import job_from
 from recruiter.store.collections.actions import ActionEntry
+from recruiter.store.collections.flows import FlowPlace
 from recruiter.store.connection import answered_within
 from recruiter.store.database import Store
 from recruiter.store.search.search import MINIMAL
 from recruiter.views.analytics import Performance, PerformanceBy, performances
 from recruiter.views.explain import WaitReason, kinds_waiting, waiting_reasons
 from recruiter.views.find import known_names
+from recruiter.views.flows import FlowReport, failed_step, find_flows
 from recruiter.views.record import job_record
 from recruiter.views.resources import limit_uses
 from recruiter.web import schemas, sentences, serializers
-from recruiter.web.drawings import graph_of, life_of
+from recruiter.web.drawings import folded, graph_of, life_of
 from recruiter.web.filter_words import Words
 from recruiter.web.formats import iso
 from recruiter.web.redaction import Redaction
@@ -87,7 +92,8 @@ _SAMPLED_EVERY = timedelta(minutes=3)
 _RUNS_SHOWN = 200
 _SET_ASIDE_SHOWN = 50
 _FLOWS_SHOWN = 50
-_STEPS_SHOWN = 200
+_STEPS_SHOWN = 100
+_LONGEST_WHY = 300
 _ACTIONS_SHOWN = 20
 
 _SERIOUS = list(Level)
@@ -160,6 +166,8 @@ class Reader:
         self._performance: Cache[tuple[list[Performance], bool]] = Cache(5.0)
         self._names: Cache[dict[str, list[str]]] = Cache(30.0)
         self._alike: Cache[Amount] = Cache(10.0)
+        self._failures: Cache[str] = Cache(60.0)
+        self._arguments: Cache[dict[JobId, Any]] = Cache(60.0)
         self._days: Cache[tuple[list[datetime], Amount]] = Cache(60.0)
         self._reasons: Cache[dict[Kind, WaitReason]] = Cache(3.0)
         self._mongodb: Cache[str] = Cache(300.0)
@@ -569,18 +577,62 @@ class Reader:
 
     # -- problems ----------------------------------------------------------------------------------------------------
 
-    def flows(self) -> schemas.FlowsPage:
-        """The newest flows."""
-        rows = [serializers.flow_row(flow) for flow in self._recruiter.flows.latest(limit=_FLOWS_SHOWN)]
-        return schemas.FlowsPage(self._store.clock.now(), sentences.of_flows(rows), rows)
+    def flows(self, state: str = "", text: str = "", after: str = "") -> schemas.FlowsPage:
+        """The newest flows, in this state or with this text in their name, owner or id."""
+        if state and state not in set(FlowState):
+            raise InvalidFilter(f"a flow is {', '.join(FlowState)}, not {state[:50]!r}")
+        reports, place = find_flows(self._store, _FLOWS_SHOWN, state=state, text=text, after=_flow_place(after))
+        now = self._store.clock.now()
+        why = self._why(reports, now)
+        rows = [serializers.flow_row(flow, why.get(flow.id)) for flow in reports]
+        following = None if place is None else f"{iso(place.created_at)}~{place.number}"
+        return schemas.FlowsPage(now, sentences.of_flows(rows), rows, following)
 
-    def flow(self, id: str) -> schemas.FlowPage:
-        """A flow with its steps. Raises FlowNotFound."""
+    def _why(self, flows: Sequence[FlowReport], now: datetime) -> dict[ObjectId, str]:
+        """Why these flows do not go on, or failed. A flow with a running step goes on."""
+        found: dict[ObjectId, str] = {}
+        firsts: dict[ObjectId, Job] = {}
+        for flow in flows:
+            if flow.state is FlowState.FAILED:
+                found[flow.id] = self._failures.get((flow.id, flow.ended_at), partial(self._failure, flow.id))
+            elif flow.state is FlowState.RUNNING and not flow.counts.get(State.RUNNING):
+                document = self._store.flow_steps.first_waiting(flow.id, _ROW_FIELDS)
+                if document is not None:
+                    firsts[flow.id] = job_from(document)
+        lanes = {job.id: Lane.parse(job.lane) for job in firsts.values() if job.scheduled_at <= now}
+        reasons = waiting_reasons(self._store, set(lanes.values()), now)
+        for id, job in firsts.items():
+            reason = reasons.get(lanes[job.id]) if job.id in lanes else None
+            found[id] = f"{job.task}: {serializers.waits(job, reason, now)}"
+        return found
+
+    def _failure(self, flow: ObjectId) -> str:
+        step = failed_step(self._store, flow)
+        return (
+            "" if step is None else f"{step.title} {step.state}{f': {step.error}' if step.error else ''}"[:_LONGEST_WHY]
+        )
+
+    def flow(self, id: str, state: str = "", of: str = "", start: int = 0) -> schemas.FlowPage:
+        """A flow with its steps: steps in this state, or all in the box of the step `of`. Raises FlowNotFound."""
         handle = self._recruiter.flows.find(id)
-        row, steps = serializers.flow_row(handle.report()), [serializers.flow_step(step) for step in handle.steps()]
-        first = sorted(steps, key=lambda step: step.state not in ("failed", "lost", "running"))[:_STEPS_SHOWN]
-        more, now = len(steps) - len(first), self._store.clock.now()
-        return schemas.FlowPage(now, sentences.of_flow(row, steps), row, graph_of(steps), first, more)
+        report, steps = handle.report(), [serializers.flow_step(step) for step in handle.steps()]
+        now = self._store.clock.now()
+        row = serializers.flow_row(report, self._why([report], now).get(report.id))
+        box = next((ids for column in folded(steps) for ids in column if of in ids), []) if of else []
+        chosen = [step for step in steps if state in ("", step.state) and (not of or step.step in box)]
+        shown = sorted(chosen, key=lambda step: step.state not in ("failed", "lost", "running"))[start:][:_STEPS_SHOWN]
+        graph = graph_of(steps)
+        drawn = [node.step for node in graph.nodes if node.count == 1] if graph else []
+        more = max(0, len(chosen) - start - len(shown))
+        labels = self._labels({step.step: step for step in (*drawn, *shown)})
+        return schemas.FlowPage(now, sentences.of_flow(row, steps), row, graph, shown, more, labels)
+
+    def _labels(self, steps: Mapping[str, schemas.FlowStepRow]) -> dict[str, str]:
+        jobs = {step.job: id for id, step in steps.items()}
+        read = self._store.flow_steps.arguments
+        stored = self._arguments.get(tuple(jobs), lambda: read(list(map(self._recruiter.jobs.id_of, jobs))))
+        plain = {jobs[str(job)]: self.redaction.scalars(args) for job, args in stored.items()}
+        return serializers.labels(list(steps.values()), plain)
 
     def problems(self, patience: float = 1.0) -> schemas.ProblemsPage:
         """Findings of the doctor, set-aside documents and past actions. With millions of jobs the doctor takes seconds:
@@ -625,3 +677,14 @@ class Reader:
             for cache in (self._findings, self._counts, self._errors, self._reasons):
                 cache.expire()
             actions.conclude(id, outcome[-1] if outcome else "interrupted")
+
+
+def _flow_place(text: str) -> FlowPlace | None:
+    """The place that a link to the next page names. Raises InvalidFilter."""
+    moment, _, number = text.partition("~")
+    try:
+        return FlowPlace(datetime.fromisoformat(moment), int(number)) if text else None
+    except ValueError:
+        raise InvalidFilter(
+            f"{text[:50]!r} is no place in the list of flows; follow the link to the next page"
+        ) from None

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from recruiter.domain.arguments.values import TAG
 from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.text import is_secret_name, mask
 from recruiter.errors import InvalidFilter, SettingsError
@@ -78,6 +79,13 @@ class Redaction:
         if isinstance(value, datetime):
             return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
         return f"{len(value):,} bytes" if isinstance(value, bytes) else str(value)
+
+    def scalars(self, args: Any) -> dict[str, Any]:
+        """Arguments that are texts and numbers and no secrets, by name or position. Sealed arguments have none."""
+        plain = self.plain(args)
+        items = plain if isinstance(plain, dict) else dict(enumerate(plain if isinstance(plain, list) else ()))
+        given = items.items() if TAG not in items else ()
+        return {str(key): value for key, value in given if isinstance(value, str | int | float) and value != HIDDEN}
 
     def line(self, args: Any) -> str:
         """Arguments in one line, like a call: `to="ada@b.c", order=7`."""

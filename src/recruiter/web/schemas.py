@@ -151,6 +151,8 @@ class FlowRow:
     note: str | None
     created_at: datetime
     ended_at: datetime | None
+    why: str | None = None
+    """Why it does not go on, or why it failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,8 @@ class FlowsPage:
     at: datetime
     sentence: Sentence
     flows: list[FlowRow]
+    next: str | None = None
+    """The value of `after` for the next page; null at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +178,8 @@ class FlowStepRow:
     error: str | None
     started_at: datetime | None
     ended_at: datetime | None
+    name: str | None = None
+    """Its own name in the flow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +217,9 @@ class FlowPage:
     graph: FlowGraph | None
     steps: list[FlowStepRow]
     more: int
-    """Number of steps that are not shown."""
+    """Number of steps on the next pages."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """The name of a step, or the arguments that distinguish it from other steps of its task."""
 
 
 # -- the fleet ---------------------------------------------------------------------------------------------------------

@@ -169,14 +169,17 @@ def of_schedules(schedules: Sequence[ScheduleRow], more: int, now: datetime) -> 
 
 
 def of_flows(flows: Sequence[FlowRow]) -> Sentence:
-    failed = [flow for flow in flows if flow.state == "failed"]
-    running = sum(flow.state in ("running", "paused") for flow in flows)
-    if failed:
-        text = f"{plural(len(failed), 'flow')} failed; the last is {failed[0].name}. {_not_ended(running)}."
-        return Sentence(Level.NOTE, text)
     if not flows:
-        return Sentence(Level.OK, "No flows yet.")
-    return Sentence(Level.OK, f"{plural(len(flows), 'flow')}; {_not_ended(running)}.")
+        return Sentence(Level.OK, "No flows.")
+    failed = [flow for flow in flows if flow.state == "failed"]
+    stuck = [flow for flow in flows if flow.state == "running" and flow.why]
+    running = sum(flow.state in ("running", "paused") for flow in flows)
+    text = f"{plural(len(flows), 'flow')} on this page; {_not_ended(running)}."
+    if stuck:
+        text += f" {stuck[0].name} is at {stuck[0].why}."
+    if failed:
+        text += f" {count(len(failed))} failed; the last is {failed[0].name}."
+    return Sentence(Level.NOTE if failed or stuck else Level.OK, text)
 
 
 def _not_ended(number: int) -> str:
@@ -186,7 +189,8 @@ def _not_ended(number: int) -> str:
 def of_flow(flow: FlowRow, steps: Sequence[FlowStepRow] = ()) -> Sentence:
     told = ", ".join(f"{count(steps)} {state}" for state, steps in flow.counts.items())
     text = f"{plural(flow.steps, 'step')}: {told}.{f' It is {flow.note}.' if flow.note else ''}{_at_work(flow, steps)}"
-    return Sentence(Level.NOTE if flow.note or flow.state == "failed" else Level.OK, text)
+    is_stuck = flow.state == "running" and flow.why
+    return Sentence(Level.NOTE if flow.note or is_stuck or flow.state == "failed" else Level.OK, text)
 
 
 def _at_work(flow: FlowRow, steps: Sequence[FlowStepRow]) -> str:
@@ -196,6 +200,8 @@ def _at_work(flow: FlowRow, steps: Sequence[FlowStepRow]) -> str:
         more = f", and {count(len(failed) - 1)} more" if len(failed) > 1 else ""
         return f" {failed[0].task} failed{f' with {failed[0].error}' if failed[0].error else ''}{more}."
     running = sorted({step.task for step in steps if step.state == "running"})
+    if flow.state == "running" and flow.why:
+        return f" It is at {flow.why}."
     if flow.ended_at is None and running:
         return f" It waits for {', '.join(running[:_NAMED])}{' and others' if len(running) > _NAMED else ''}."
     return ""

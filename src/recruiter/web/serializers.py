@@ -26,6 +26,8 @@ _TREND = 24
 _SEEN_AT_LEAST = timedelta(minutes=11)
 """The cleaner samples an idle fleet every ten minutes."""
 _HOLDERS = 5
+_LABEL, _LABELLED_BY = 40, 2
+"""The longest part of a label, and the number of parts."""
 
 
 def shown_state(job: Job, now: datetime) -> str:
@@ -180,7 +182,7 @@ def place(target: str, database: str) -> str:
     return f"{database}@{hosts.partition('/')[0] or 'mongodb'}"
 
 
-def flow_row(flow: FlowReport) -> FlowRow:
+def flow_row(flow: FlowReport, why: str | None) -> FlowRow:
     return FlowRow(
         str(flow.id),
         flow.name,
@@ -192,6 +194,7 @@ def flow_row(flow: FlowReport) -> FlowRow:
         flow.note,
         flow.created_at,
         flow.ended_at,
+        why,
     )
 
 
@@ -207,4 +210,21 @@ def flow_step(step: StepReport) -> FlowStepRow:
         step.error,
         step.started_at,
         step.ended_at,
+        step.name,
     )
+
+
+def labels(steps: Sequence[FlowStepRow], arguments: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """The names of steps. A step without a name is called by the arguments that differ among the steps of its task."""
+    values: dict[tuple[str, str], set[str]] = {}
+    for step in steps:
+        for key, value in arguments.get(step.step, {}).items():
+            values.setdefault((step.task, key), set()).add(str(value))
+    found = {}
+    for step in steps:
+        given = arguments.get(step.step, {}).items()
+        different = [str(value) for key, value in given if len(values[step.task, key]) > 1]
+        label = step.name or ", ".join(text[:_LABEL] for text in different[:_LABELLED_BY])
+        if label:
+            found[step.step] = label
+    return found

@@ -203,6 +203,13 @@ _ALL = {
             "how-to/flows.md",
             "recruiter flow show ID",
         ),
+        "stuck": Term(
+            "why",
+            "The step that an open flow waits for and the reason why it does not start; of a failed flow, a step "
+            "that failed, and its error.",
+            "how-to/flows.md",
+            "recruiter flow show ID",
+        ),
     },
 }
 SECTIONS = _ALL

@@ -16,7 +16,7 @@ from collections.abc import Collection as Ids
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from bson import ObjectId
 from pymongo import ASCENDING, DESCENDING, IndexModel, ReturnDocument
@@ -94,6 +94,13 @@ class StoredFlow:
         if self.outcome is not None:
             return self.outcome
         return FlowState.PAUSED if self.paused is not None else FlowState.RUNNING
+
+
+class FlowPlace(NamedTuple):
+    """A place in the list of flows: after this many flows of this time."""
+
+    created_at: datetime
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,14 +186,18 @@ class FlowCollection:
         return {document["_id"] for document in found}
 
     @store_call
-    def latest(self, limit: int, owner: str | None = None, running: bool | None = None) -> Parsed[StoredFlow]:
-        """The newest first; only flows of this owner, or only running or ended flows."""
+    def latest(
+        self, limit: int, owner: str | None = None, running: bool | None = None, after: FlowPlace | None = None
+    ) -> Parsed[StoredFlow]:
+        """The newest first; only flows of this owner, or only running or ended flows; `after` this place."""
         query: Document = dict(_THERE) if owner is None else {"username": owner, **_THERE}
+        if after is not None:
+            query["created_at"] = {"$lte": after.created_at}
         if running is not None:
             query["ended"] = {"$exists": not running}
         index = BY_CREATION if owner is None else BY_OWNER
         found = self._raw.find(query, {"ends": 0}, hint=index).sort("created_at", DESCENDING).limit(limit)
-        return parsed(NAME, found, _flow)
+        return parsed(NAME, found if after is None else found.skip(after.number), _flow)
 
     @store_call
     def ended_before(self, than: datetime, failed_than: datetime, limit: int) -> list[ObjectId]:

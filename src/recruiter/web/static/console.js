@@ -125,7 +125,7 @@
         if (old.hasAttribute("data-keep") || old.matches("input, select, textarea")) return false;
         return !(old.matches("time") && fresh.matches && fresh.matches("time") && old.dateTime === fresh.dateTime);
       },
-      beforeAttributeUpdated: (name, node) => !((name === "open" && node.matches("details")) || name === "data-told" || (name === "hidden" && node.matches(".hours, .copy"))),
+      beforeAttributeUpdated: (name, node) => !((name === "open" && node.matches("details")) || name === "data-told" || ((name === "style" || name === "data-scale") && node.matches(".flow-graph svg")) || (name === "hidden" && node.matches(".hours, .copy"))),
       afterNodeMorphed: (old) => { if (old.nodeType === 1 && old.matches("time")) { delete old.dataset.told; tell(old); } },
     } });
     // A link that has become another one must do what it says now.
@@ -164,6 +164,25 @@
     if (badge.firstChild) badge.firstChild.textContent = `${coming.size} new`;
   }
 
+  // -- the graph of a flow: fitted into its frame when it is opened, then as large as the viewer likes ----------------
+  const graph = () => document.querySelector(".flow-graph svg");
+  function zoom(step) {
+    const svg = graph(), frame = svg.parentElement, { width, height } = svg.viewBox.baseVal;
+    const whole = Math.min(1, (frame.clientWidth - 12) / width, step === null ? 1 : (innerHeight * 0.7 - 12) / height);
+    const scale = step ? Math.min(3, Math.max(0.05, Number(svg.dataset.scale || 1) * 1.25 ** step)) : Math.max(step === null ? 0.6 : 0.02, whole);
+    svg.dataset.scale = scale;
+    svg.style.width = `${width * scale}px`; svg.style.height = `${height * scale}px`;
+  }
+  function fit() {
+    if (!graph()) return;
+    document.querySelector(".zoom").hidden = false;
+    if (!graph().dataset.scale) zoom(null);
+  }
+  document.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey || !event.target.closest(".flow-graph")) return;
+    event.preventDefault(); zoom(event.deltaY < 0 ? 1 : -1);
+  }, { passive: false });
+
   // -- small things --------------------------------------------------------------------------------------------------
   function counts() {
     const from = $("counts");
@@ -177,6 +196,7 @@
   function reveal() {
     document.querySelectorAll("button.copy[hidden]").forEach((button) => { button.hidden = !navigator.clipboard; });
     if ($("all")) $("all").hidden = false;
+    fit();
     choose();
   }
 
@@ -209,8 +229,9 @@
   }
 
   document.addEventListener("click", (event) => {
-    const target = event.target.closest("[data-copy], [data-copy-from], [data-close], [data-limit], [data-skip]");
+    const target = event.target.closest("[data-copy], [data-copy-from], [data-close], [data-limit], [data-skip], [data-zoom]");
     if (!target) return;
+    if (target.matches("[data-zoom]")) { zoom(Number(target.dataset.zoom)); return; }
     if (target.matches("[data-skip]")) { event.preventDefault(); $("main").focus(); }
     else if (target.matches("[data-close]")) {
       const panel = target.closest("#panel");
