@@ -231,7 +231,7 @@ class Store:
         clock by the server. Raises StoreError, ForeignCollection, SchemaMismatch."""
         facts = self.reach()
         schema, meta = self._ownership()
-        require_compatible(schema, meta, self.target.database, _version())
+        require_compatible(schema, meta, self.target.database, own_version())
         return replace(facts, schema=schema)
 
     def reach(self) -> ServerFacts:
@@ -283,13 +283,13 @@ class Store:
         """
         schema, meta = self._ownership()
         if insist:
-            require_not_newer(schema, meta, self.target.database, _version())
+            require_not_newer(schema, meta, self.target.database, own_version())
         elif schema is not None and schema > SCHEMA:
             return []
         upgrades = insist or schema in (None, SCHEMA)
         made = prepare(self.database, self._schema(), validators=upgrades, insist=insist)
         if upgrades and (schema != SCHEMA or meta is None or not meta.collections.issuperset(self.collections())):
-            write_meta(self._collection(ownership.NAME), self.collections(), _version(), self.clock.now())
+            write_meta(self._collection(ownership.NAME), self.collections(), own_version(), self.clock.now())
         return made
 
     def collections(self) -> list[str]:
@@ -401,7 +401,8 @@ def _check(store: Store, silent: Callable[[str], None]) -> ServerFacts:
     return store.check()
 
 
-def _version() -> str:
+def own_version() -> str:
+    """Of Recruiter; asked for at run time, because the package imports this module."""
     return str(import_module("recruiter").__version__)
 
 

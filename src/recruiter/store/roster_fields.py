@@ -95,6 +95,11 @@ class RosterEntry:
     """`at`, `by`, `reason`: a person has stopped the assignment of jobs to it."""
     clock_offset: float | None = None
     """Seconds that the server's clock is ahead of its host's."""
+    version: str | None = None
+    memory_bytes: float | None = None
+    """Of the worker and its children, by its last measurement."""
+    cpu: float | None = None
+    """The number of processors that they use."""
 
     @property
     def dead_after(self) -> timedelta:
@@ -181,7 +186,7 @@ def registration_from(document: Document) -> RosterWorker:
 
 def entry_from(document: Document) -> RosterEntry:
     """The parser for reports."""
-    drained = field.mapping(document, "drained", None)
+    drained, usage = field.mapping(document, "drained", None), field.mapping(document, "usage", None) or {}
     return RosterEntry(
         id=field.text(document, "_id"),
         host=field.text(document, "host"),
@@ -193,6 +198,9 @@ def entry_from(document: Document) -> RosterEntry:
         leaving=field.truth(document, "draining"),
         drained=None if drained is None else {name: field.text(drained, name, None) for name in ("by", "reason")},
         clock_offset=field.number(document, "clock_offset", None, least=-1e9, most=1e9),
+        version=field.text(document, "version", None),
+        memory_bytes=field.number(usage, "memory", None, least=0),
+        cpu=field.number(usage, "cpu", None, least=0),
     )
 
 

@@ -85,6 +85,8 @@ class Console:
         scraped = APIRouter(route_class=_ScraperRoute)
         scraped.add_api_route("/metrics", self._metrics)
         door.include_router(scraped)
+        # So that a refusal looks like a page of the console. Each installation has the same file.
+        door.add_api_route("/static/{name:console.css}", self._static, methods=["GET", "HEAD"])
         sign_in = [Depends(_sign_in(self._access))]
         inside = self._inside_app(sign_in)
 
@@ -309,14 +311,15 @@ class Console:
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
         if path.startswith("/api"):
             return JSONResponse({"detail": text}, status, headers)
-        if "hx-request" in request.headers or not hasattr(request.state, "user"):  # the frame names the database
-            html = self._made.get_template("refusal.html").render(text=text, status=status)
-            # htmx shows only successful answers in place.
-            return HTMLResponse(html, 200 if "hx-request" in request.headers else status, headers)
-        content = self._made.get_template("error.html").render(
-            text=text, status=status, phrase=HTTPStatus(status).phrase
-        )
-        return self._framed(request, content, HTTPStatus(status).phrase, status=status)
+        phrase = HTTPStatus(status).phrase
+        told = {"text": text, "status": status, "phrase": phrase}
+        if "hx-request" in request.headers:  # htmx shows only successful answers in place
+            return HTMLResponse(self._made.get_template("refusal.html").render(told), 200, headers)
+        if not hasattr(request.state, "user"):  # the frame names the database
+            html = self._made.get_template("refused.html").render(told, base=_base(request))
+            return HTMLResponse(html, status, headers)
+        content = self._made.get_template("error.html").render(told)
+        return self._framed(request, content, phrase, status=status)
 
 
 class _ScraperRoute(APIRoute):

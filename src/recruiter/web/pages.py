@@ -325,6 +325,7 @@ def _globals(assets: Assets) -> dict[str, Any]:
     return {
         "between": formats.between,
         "relative": formats.relative,
+        "later": lambda moment, seconds: moment + timedelta(seconds=seconds),
         "until_signal": UNTIL_SIGNAL,
         "plural": plural,
         "query": filter_words.query,

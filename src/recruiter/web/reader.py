@@ -93,6 +93,8 @@ _RUNS_SHOWN = 200
 _SET_ASIDE_SHOWN = 50
 _FLOWS_SHOWN = 50
 _STEPS_SHOWN = 100
+_ENOUGH_TO_COMPARE = 20
+"""Ended jobs of a task, fewer of which say nothing about the duration of the next one."""
 _LONGEST_WHY = 300
 _ACTIONS_SHOWN = 20
 
@@ -166,6 +168,7 @@ class Reader:
         self._performance: Cache[tuple[list[Performance], bool]] = Cache(5.0)
         self._names: Cache[dict[str, list[str]]] = Cache(30.0)
         self._alike: Cache[Amount] = Cache(10.0)
+        self._durations: Cache[dict[str, float]] = Cache(60.0)
         self._failures: Cache[str] = Cache(60.0)
         self._arguments: Cache[dict[JobId, Any]] = Cache(60.0)
         self._days: Cache[tuple[list[datetime], Amount]] = Cache(60.0)
@@ -270,6 +273,23 @@ class Reader:
             "args": self.redaction.line(job.args),
             "waits": serializers.waits(job, reason, now),
             "level": Level.OK if reason is None else reason.level,
+            "slow": self._slow(job, now),
+        }
+
+    def _slow(self, job: Job, now: datetime) -> str | None:
+        is_running = job.state is State.RUNNING
+        return serializers.slow(job.task, job.locked_at, self._usual(), now) if is_running else None
+
+    def _usual(self) -> Mapping[str, float]:
+        """By task, the duration that 99 of 100 jobs of the last day did not exceed."""
+        return self._durations.get("day", self._read_durations)
+
+    def _read_durations(self) -> dict[str, float]:
+        ended = performances(self._store, "task", self._store.clock.now(), timedelta(days=1))[0]
+        return {
+            each.name: each.execution_time.p99
+            for each in ended
+            if each.ended >= _ENOUGH_TO_COMPARE and each.execution_time.p99 is not None
         }
 
     def _record(self, job: Job, now: datetime, *, minimal: bool = False) -> dict[str, Any]:
@@ -299,6 +319,7 @@ class Reader:
             **self._record(job, now),
             "at": now,
             "sentence": sentence,
+            "slow": self._slow(job, now),
             "timeline": life_of(job, now),
             "document": self.redaction.plain(self._document(job)),
         }
@@ -316,7 +337,8 @@ class Reader:
         entries = store.roster.entries()
         running = [run["job"] for entry in entries for run in entry.running][:_RUNS_SHOWN]
         said = store.scheduled.get_many(running) if running else {}
-        workers = [serializers.worker(entry, said, now) for entry in entries]
+        usual = self._usual() if running else {}
+        workers = [serializers.worker(entry, said, usual, now) for entry in entries]
         leader = self.leader()
         return schemas.WorkersPage(now, sentences.of_fleet(leader, workers), leader, workers)
 

@@ -98,7 +98,7 @@ STATES_COUNTED = ("running", "queued", "postponed", "blocked", "failed", "succee
 JobRow: Any = _object(
     "JobRow",
     {name: _HINTS[name] for name in (*FIELDS, *DERIVED, "flow") if name not in DETAILS}
-    | {"args": str, "waits": str | None, "level": str},
+    | {"args": str, "waits": str | None, "level": str, "slow": str | None},
 )
 """A job at a glance. Its arguments are in one line, redacted, and cut where they are long."""
 
@@ -115,6 +115,8 @@ class JobView(_JobRecord):  # type: ignore[misc]
     at: datetime
     sentence: str
     """Why it is where it is."""
+    slow: str | None
+    """Says that it runs longer than nearly all jobs of its task took."""
     timeline: list[Part]
     document: dict[str, Any]
     """All that is stored, as JSON."""
@@ -242,6 +244,8 @@ class RunningRow:
     since: datetime
     stage: str | None
     progress: float
+    slow: str | None
+    """Says that it runs longer than nearly all jobs of its task took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +268,11 @@ class WorkerRow:
     """Since when, by whom and why."""
     clock_offset: float | None
     """Seconds that the server's clock is ahead of its host's."""
+    version: str | None
+    memory_bytes: float | None
+    """Of the worker and its children."""
+    cpu: float | None
+    """The number of processors that they use."""
 
 
 @dataclass(frozen=True, slots=True)

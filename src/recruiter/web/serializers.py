@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from recruiter.domain.duration import humanize
+from recruiter.domain.duration import brief, humanize
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.search.conditions import BLOCKED, POSTPONED, QUEUED
@@ -54,7 +54,17 @@ def waits(job: Job, reason: WaitReason | None, now: datetime) -> str | None:
     return "waits its turn" if reason is None else reason.text
 
 
-def worker(entry: RosterEntry, said: Mapping[JobId, Job], now: datetime) -> schemas.WorkerRow:
+def slow(task: str, since: datetime | None, usual: Mapping[str, float], now: datetime) -> str | None:
+    """Says that a job which runs since then takes longer than 99 of 100 jobs of its task took; None if it does not."""
+    most = usual.get(task)
+    if most is None or since is None or (now - since).total_seconds() <= most:
+        return None
+    return f"longer than 99 of 100 jobs of {task} took in the last day ({brief(most)})"
+
+
+def worker(
+    entry: RosterEntry, said: Mapping[JobId, Job], usual: Mapping[str, float], now: datetime
+) -> schemas.WorkerRow:
     worker, drained = entry.registration, entry.drained
     return schemas.WorkerRow(
         id=entry.id,
@@ -65,19 +75,25 @@ def worker(entry: RosterEntry, said: Mapping[JobId, Job], now: datetime) -> sche
         holds=worker.holds,
         groups=None if worker.groups is None else sorted(worker.groups),
         tasks=sorted(worker.tasks),
-        runs=[run_of(run, said) for run in sorted(entry.running, key=lambda run: run["since"])],
+        runs=[run_of(run, said, usual, now) for run in sorted(entry.running, key=lambda run: run["since"])],
         resources={name: float(value) for name, value in worker.resources.amounts().items()},
         joined_at=entry.joined_at,
         seen_at=entry.seen_at,
         drained=None if drained is None else {name: drained.get(name) for name in ("at", "by", "reason")},
         clock_offset=entry.clock_offset,
+        version=entry.version,
+        memory_bytes=entry.memory_bytes,
+        cpu=entry.cpu,
     )
 
 
-def run_of(run: Mapping[str, Any], said: Mapping[JobId, Job]) -> schemas.RunningRow:
-    job = said.get(run["job"])
+def run_of(
+    run: Mapping[str, Any], said: Mapping[JobId, Job], usual: Mapping[str, float], now: datetime
+) -> schemas.RunningRow:
+    job, task = said.get(run["job"]), str(run["task"])
+    stage, progress = (job.stage, job.progress) if job else (None, 0.0)
     return schemas.RunningRow(
-        str(run["job"]), str(run["task"]), run["since"], job.stage if job else None, job.progress if job else 0.0
+        str(run["job"]), task, run["since"], stage, progress, slow(task, run["since"], usual, now)
     )
 
 

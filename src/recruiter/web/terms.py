@@ -175,6 +175,12 @@ _ALL = {
             "how-to/deploying.md",
             "recruiter worker drain ID",
         ),
+        "usage": Term(
+            "memory and CPU",
+            "What the worker, its children and the programs that they started use, measured every ten seconds. Memory "
+            "that processes share counts for each of them. 100 % CPU is one processor.",
+            "how-to/monitoring.md",
+        ),
         "clock": Term(
             "clock",
             "How far the clock of a worker's host is from MongoDB's. Nothing is decided by it; times in logs differ.",

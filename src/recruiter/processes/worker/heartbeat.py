@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
 from typing import Any
 
+import psutil
 from bson import ObjectId
 
 from recruiter.domain.planning.prefetch import Throughput
@@ -16,11 +18,42 @@ from recruiter.processes.loop import Loop, Stop
 from recruiter.processes.worker.held_jobs import HeldJobs
 from recruiter.processes.worker.registration import JobRunner, Registration, measured_resources
 from recruiter.store.collections.limits import RULES_LEARNT_WITHIN_SECONDS
-from recruiter.store.database import Store
+from recruiter.store.database import Store, own_version
 from recruiter.store.roster_fields import Holding
 
 _UNTIL_READY_SECONDS = 0.02
 """Time between two checks whether the tasks are known."""
+
+
+_USAGE_EVERY_SECONDS = 10.0
+
+
+class Usage:
+    """The memory and the processors that this process and its descendants use. It is measured at most every few
+    seconds: it reads about every process of the host."""
+
+    def __init__(self) -> None:
+        self._measured_at = float("-inf")
+        self._spent: dict[int, float] = {}
+        self.facts: dict[str, float] = {}
+
+    def measure(self, now: float) -> dict[str, float]:
+        """`memory` in bytes, `cpu` in processors."""
+        passed = now - self._measured_at
+        if passed < _USAGE_EVERY_SECONDS:
+            return self.facts
+        memory, spent = 0, dict[int, float]()
+        with contextlib.suppress(psutil.Error):
+            me = psutil.Process()
+            for process in (me, *me.children(recursive=True)):
+                with contextlib.suppress(psutil.Error):
+                    times = process.cpu_times()
+                    spent[process.pid] = times.user + times.system
+                    memory += process.memory_info().rss
+        used = sum(seconds - self._spent.get(pid, 0.0) for pid, seconds in spent.items()) if self._spent else 0.0
+        self._measured_at, self._spent = now, spent
+        self.facts = {"memory": memory, "cpu": round(max(0.0, used) / passed, 2)}
+        return self.facts
 
 
 class Heartbeat:
@@ -45,6 +78,7 @@ class Heartbeat:
         self._throughput = throughput
         self._obeys_pauses = obeys_pauses
         self._declared = False
+        self._usage = Usage()
         self._join_at = 0.0
         self._obeyed: tuple[HeldJobs, int] | None = None
         """The change of pauses that was last passed on, and the held jobs that received it."""
@@ -90,6 +124,7 @@ class Heartbeat:
         return {
             "host": self._settings.host or socket.gethostname(),
             "pid": os.getpid(),
+            "version": own_version(),
             "groups": list(self._settings.work_on) if self._settings.work_on is not None else None,
             "tasks": sorted(tasks),
             "slots": self._settings.slots,
@@ -114,6 +149,7 @@ class Heartbeat:
             "draining": registration.draining,
             "prefetch": self._throughput.prefetch,
             "clock_offset": self._clock.offset.total_seconds(),
+            "usage": self._usage.measure(asked_at),
         }
         answer = self._store.roster.beat(held_jobs.worker, facts, within=self._settings.dead_after / 3)
         if answer is None:

@@ -2,8 +2,8 @@
 
     {_id: "host:pid:1f3a", host, pid, groups, tasks, slots, prefetch, ready, draining, term, beats, settled, given,
      given_at, pauses, session, sessions: [{pid, session}], runs, resources, metered: [{job, lane}], joined_at,
-     seen_at, considered_dead_after, clock_offset, running: [{job, task, since}], assigned: [job ids],
-     drained: {at, by, reason}}
+     seen_at, considered_dead_after, clock_offset, version, usage: {memory, cpu}, running: [{job, task, since}],
+     assigned: [job ids], drained: {at, by, reason}}
 
 A worker holds exactly the jobs in its `assigned`. Only the leader adds to it, and only while no newer term is written
 there. Only the worker itself removes jobs from it, by settling or handing back. Retiring a worker deletes the document,
@@ -80,7 +80,10 @@ _PLANNING_FIELDS: Document = {
     **dict.fromkeys(("session", "sessions", "host", "resources", "metered", "seen_at", "considered_dead_after"), 1),
     "holds": {"$cond": [{"$isArray": "$assigned"}, {"$size": "$assigned"}, None]},
 }
-_VIEW_FIELDS: Document = {**_PLANNING_FIELDS, **dict.fromkeys(("pid", "joined_at", "running", "clock_offset"), 1)}
+_VIEW_FIELDS: Document = {
+    **_PLANNING_FIELDS,
+    **dict.fromkeys(("pid", "joined_at", "running", "clock_offset", "version", "usage"), 1),
+}
 _HOLDING: Document = {"assigned": 1, "settled": 1, "given": 1}
 
 ASSIGNED_TO_ME = "updateDescription.updatedFields.given"

@@ -5,6 +5,10 @@
   const TIMES = { latency: 5, duration: 8 };
   const drawn = new Map();
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+  let zoomed = (/^#zoom=(\d+)-(\d+)$/.exec(location.hash) || []).slice(1).map(Number);
+  const iso = (at) => new Date(Math.round(at) * 1000).toISOString();
+  const hour = (at) => new Date(at * 1000).toTimeString().slice(0, 5);
+  const jobsOf = (since, until) => `jobs?ended_since=${iso(since)}&ended_until=${iso(until)}`;
   const faint = (hex) => hex + "1f"; // 12 %
 
   function numbers() {
@@ -18,6 +22,31 @@
       latency: [at, ...[0, 1, 2].map((place) => rows.map((row) => seconds(row, TIMES.latency + place)))],
       duration: [at, ...[0, 1, 2].map((place) => rows.map((row) => seconds(row, TIMES.duration + place)))],
     };
+  }
+
+  // A drag shows a part of the time in every chart, and leads to its jobs; the address keeps it.
+  function zoom(range) {
+    zoomed = range;
+    history.replaceState(history.state, "", `${location.pathname}${location.search}${range.length ? `#zoom=${range.join("-")}` : ""}`);
+    draw(false);
+  }
+
+  function sayZoom() {
+    const place = document.getElementById("zoomed");
+    place.hidden = !zoomed.length;
+    if (!zoomed.length) return place.replaceChildren();
+    const link = Object.assign(document.createElement("a"), { href: jobsOf(...zoomed), textContent: `Jobs that ended from ${zoomed.map(hour).join(" to ")}` });
+    const whole = Object.assign(document.createElement("button"), { type: "button", className: "plain", textContent: "show the whole time" });
+    whole.addEventListener("click", () => zoom([]));
+    place.replaceChildren(link, " · ", whole);
+  }
+
+  function leads(plot) {
+    plot.over.addEventListener("click", () => {
+      const at = plot.cursor.idx, row = document.querySelectorAll("#series tbody tr")[at];
+      if (row && !plot.dragged) location.assign(row.querySelector("a").href);
+    });
+    plot.over.addEventListener("mousedown", () => { plot.dragged = false; });
   }
 
   // Stacked: each line is the sum of itself and those beneath it; the legend tells its own value.
@@ -50,7 +79,14 @@
     const axis = { stroke: dim, font: "11px system-ui", grid: { show: false }, ticks: { show: false } };
     return {
       width, height: 160, padding: [8, 24, 0, 0],
-      cursor: { sync: { key: "overview" }, points: { size: 6 }, drag: { x: false, y: false } },
+      cursor: { sync: { key: "overview" }, points: { size: 6 }, drag: { x: true, y: false, setScale: false, dist: 5 } },
+      hooks: { setSelect: [(u) => {
+        if (u.select.width < 5) return;
+        u.dragged = true;
+        const ends = [u.select.left, u.select.left + u.select.width].map((x) => Math.round(u.posToVal(x, "x")));
+        u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+        zoom(ends);
+      }] },
       legend: { live: true },
       scales: { y: { range: (_, low, high) => [0, round(Math.max(high || 0, kind === "ended" ? 1 : 0.01)) * 1.08] } },
       axes: [
@@ -78,6 +114,7 @@
       if (known && !anew && known.place === place) {
         known.plot.raw = raw;
         known.plot.setData(data);
+        if (zoomed.length) known.plot.setScale("x", { min: zoomed[0], max: zoomed[1] });
         if (known.plot.width !== place.clientWidth) known.plot.setSize({ width: place.clientWidth, height: 160 });
         continue;
       }
@@ -85,8 +122,11 @@
       place.replaceChildren();
       const plot = new uPlot(options(kind, place.clientWidth, raw), data, place);
       plot.raw = raw;
+      if (zoomed.length) plot.setScale("x", { min: zoomed[0], max: zoomed[1] });
+      leads(plot);
       drawn.set(kind, { plot, place });
     }
+    sayZoom();
   }
 
   document.addEventListener("recruiter:content", () => draw(false));

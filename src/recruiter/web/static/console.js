@@ -183,6 +183,16 @@
     event.preventDefault(); zoom(event.deltaY < 0 ? 1 : -1);
   }, { passive: false });
 
+  // A sentence that says something else is read to those who cannot see it; one with other numbers is not.
+  let last = null;
+  function announce() {
+    const words = document.querySelector("#sentence .words");
+    const gist = words && words.textContent.replace(/[\d][\d.,:]*\w*/g, "#").replace(/#( #)+/g, "#");
+    if (last !== null && gist && gist !== last) $("said").textContent = words.textContent;
+    last = gist;
+  }
+  document.addEventListener("recruiter:content", announce);
+
   // -- small things --------------------------------------------------------------------------------------------------
   function counts() {
     const from = $("counts");
@@ -200,10 +210,8 @@
     choose();
   }
 
-  // What is done to chosen jobs needs chosen jobs.
   function choose() {
     const chosen = document.querySelectorAll("#rows input:checked").length;
-    document.querySelectorAll("[data-needs-choice]").forEach((button) => { button.disabled = !chosen; });
     if ($("how-many")) $("how-many").textContent = chosen ? `${chosen} chosen` : "";
   }
 
@@ -335,6 +343,7 @@
   });
 
   completing();
+  announce();
   document.addEventListener("recruiter:content", completing);
   $("zone").textContent = `${zone}${offset && !["GMT", "GMT+0", "UTC"].includes(offset.value) ? ` (${offset.value.replace("GMT", "UTC")})` : ""}`;
   tick(document);
