@@ -42,6 +42,7 @@ def places(shop: World, ids: dict[str, str]) -> Iterator[tuple[str, str, tuple[i
         "job-running": f"job?id={ids['running']}",
         "job-failed": f"job?id={failed}",
         "job-retried": f"job?id={ids['retried']}",
+        "tasks": "tasks?within=15m",
         "flows": "flows",
         "flow": f"flow?id={ids['flow']}",
         "schedules": "schedules",

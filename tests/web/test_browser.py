@@ -10,6 +10,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fastapi import HTTPException
 
 from recruiter.domain.statistics import Depth
 from recruiter.web import dashboard
@@ -25,6 +26,7 @@ PAGES = {
     "overview": "",
     "jobs": "jobs?limit=8",
     "nothing": "jobs?task=no_such_task",
+    "tasks": "tasks",
     "schedules": "schedules",
     "flows": "flows",
     "workers": "workers",
@@ -74,6 +76,15 @@ def expect(seen: Any) -> Any:
     from playwright.sync_api import expect as promised  # noqa: PLC0415 - half a second for each who collects
 
     return promised(seen)
+
+
+@pytest.fixture
+def nothing_stays_paused(shop: World) -> Iterator[None]:
+    yield
+    controls = shop.recruiter.controls
+    controls.allow_starts()
+    for group in ("billing", "images", "reports"):
+        controls.resume_group(group)
 
 
 def rows(page: Page) -> Any:
@@ -408,7 +419,6 @@ class TestActions:
         del filled
         before = shop.recruiter.jobs.count(task="charge").number
         page = watched.open("jobs?state=failed&task=charge")
-        expect(page.get_by_role("button", name="Recover chosen")).to_be_disabled()
         for number in (0, 1):
             rows(page).nth(number).locator("input").check()
         page.get_by_role("button", name="Recover chosen").click()
@@ -427,6 +437,7 @@ class TestActions:
         page = watched.open("jobs?state=failed&error=TimeoutError")
         count = shop.recruiter.jobs.count(state="failed", error="TimeoutError").number
         assert count
+        page.locator("#all").check()
         page.locator(".bulk").get_by_role("link", name="remove").click()
         expect(page.locator(".ask")).to_contain_text(f"Remove {count} job")
         page.locator(".ask button").click()
@@ -474,6 +485,302 @@ class TestActions:
         expect(page.locator("tr[id^=g-]", has_text="billing")).to_contain_text("no script")
         context.close()
         shop.recruiter.controls.resume_group("billing")
+
+
+def slow_day(shop: World) -> str:
+    """Many quick jobs of a task and one that has run for much longer; its id."""
+    quick = shop.folder / "quick"
+    quick.write_text("1")
+    for _ in range(25):
+        shop.enqueue("climb", gate=str(quick))
+    shop.until(lambda: shop.recruiter.jobs.count(task="climb", state="succeeded").number >= 25)
+    slow = shop.enqueue("climb", gate=str(shop.folder / "never"))
+    shop.until(lambda: shop.state(slow) == "running")
+    return slow
+
+
+@pytest.mark.usefixtures("nothing_stays_paused")
+class TestFlows:
+    def test_steps_have_names_or_arguments_and_a_stack_leads_to_its_steps(self, watched: Watched, shop: World) -> None:
+        flow = shop.recruiter.flow("covers", owner="eve")
+        first = flow.add(showcase.resize, "cover.jpg", 1, name="original")
+        for width in range(8):
+            flow.add(showcase.resize, "cover.jpg", 100 + width, after=first)
+        for picture in ("back.jpg", "spine.jpg"):
+            flow.add(showcase.charge, 1, 2.0, picture, after=first)
+        handle = flow.start()
+        shop.until(lambda: all(step.state == "succeeded" for step in handle.steps()))
+        page = watched.open(f"flow?id={handle.id}")
+        expect(page.locator("svg .box", has_text="original")).to_have_count(1)
+        page.locator("svg a", has_text="× 8").click()
+        steps = page.locator("#steps tbody tr")
+        expect(steps).to_have_count(8)
+        expect(steps.first).to_contain_text("100")
+        page.get_by_label("Steps by state").get_by_role("link", name="succeeded").click()
+        expect(steps).to_have_count(11)
+
+    def test_a_graph_fits_its_frame_and_grows_on_request(self, watched: Watched, shop: World) -> None:
+        flow = shop.recruiter.flow("long")
+        step = flow.add(showcase.resize, "a.jpg", 0)
+        for width in range(1, 12):
+            step = flow.add(showcase.resize, "a.jpg", width, after=step)
+        page = watched.open(f"flow?id={flow.start().id}")
+        frame, drawing = page.locator(".flow-graph"), page.locator(".flow-graph svg")
+
+        def wide(locator: Any) -> float:
+            return float(locator.bounding_box()["width"])
+
+        page.get_by_role("button", name="fit").click()
+        assert wide(drawing) <= wide(frame)
+        fitted = wide(drawing)
+        page.get_by_role("button", name="+").click()
+        assert wide(drawing) == pytest.approx(fitted * 1.25, rel=0.01)
+
+    def test_the_list_is_searched_and_turned_and_says_why_a_flow_waits(self, watched: Watched, shop: World) -> None:
+        for _ in range(51):
+            flow = shop.recruiter.flow("small", owner="zoe")
+            flow.add(showcase.resize, "a.jpg", 1)
+            flow.start()
+        shop.recruiter.controls.pause_group("billing", by="ada", reason="audit")
+        waiting = shop.recruiter.flow("invoices")
+        waiting.add(showcase.charge, 1, 2.0)
+        waiting.start()
+        page = watched.open("flows")
+        stuck = page.locator("tr", has_text="invoices")
+        expect(stuck.locator(".why")).to_have_text("charge: group billing is paused")
+        expect(page.locator("#sentence")).to_contain_text("invoices is at charge: group billing is paused")
+        stuck.get_by_role("link", name="invoices").click()
+        expect(page.locator("#sentence")).to_contain_text("It is at charge: group billing is paused")
+        page.go_back()
+        page.get_by_label("Name, owner or id").fill("zoe")
+        page.keyboard.press("Enter")
+        listed = page.locator("tr[id^=f-]")
+        expect(listed).to_have_count(50)
+        page.get_by_role("link", name="Next page").click()
+        expect(listed).to_have_count(1)
+        expect(listed.locator("time")).to_have_count(2)  # its begin and its end
+
+    def test_a_flow_says_which_step_failed_and_does_not_blame_the_skipped_ones(
+        self, watched: Watched, shop: World
+    ) -> None:
+        flow = shop.recruiter.flow("refused")
+        flow.add(showcase.resize, "receipt.jpg", 1, after=flow.add(showcase.charge, 4, 13.0))
+        handle = flow.start()
+        shop.until(lambda: handle.report().state == "failed")
+        page = watched.open("flows?state=failed&q=refused")
+        expect(page.locator("td.why.problem")).to_contain_text("charge failed: showcase.CardRefused")
+        page.get_by_role("link", name="refused").click()
+        expect(page.locator("#sentence")).to_contain_text("1 failed, 1 skipped. charge failed")
+        skipped = page.locator("#steps tr", has_text="resize")
+        expect(skipped.locator(".state")).to_contain_text("skipped")
+        expect(skipped.locator(".err")).to_have_count(0)
+        expect(page.locator("svg .s-failed")).to_have_count(1)
+
+
+class TestWorkersAndCharts:
+    def test_a_worker_has_its_memory_and_version(self, watched: Watched) -> None:
+        page = watched.open("workers")
+        expect(page.locator(".worker .who")).to_contain_text(re.compile(r"Recruiter \d.* MiB, \d+ % CPU"))
+
+    def test_a_job_that_runs_longer_than_usual_is_tinted(self, watched: Watched, shop: World) -> None:
+        slow = slow_day(shop)
+        page = watched.open("jobs?state=running&task=climb")
+        tinted = rows(page).locator(".slow")
+        expect(tinted).to_have_count(1, timeout=30 * SECONDS)
+        expect(tinted).to_have_attribute("title", re.compile("longer than 99 of 100 jobs of climb"))
+        page = watched.open("workers")
+        expect(page.locator(".slots .slow")).to_contain_text("climb")
+        page = watched.open(f"job?id={slow}")
+        expect(page.locator("p.slow")).to_contain_text("longer than 99 of 100")
+        shop.recruiter.jobs.cancel(shop.recruiter.jobs.id_of(slow))
+
+    def test_a_point_of_a_chart_leads_to_its_jobs_and_a_drag_shows_a_part(
+        self, watched: Watched, filled: dict[str, str]
+    ) -> None:
+        del filled
+        page = watched.open("?within=15m")
+        plot = page.locator("[data-chart=ended] .u-over")
+        box = plot.bounding_box()
+        assert box is not None
+        x, y, width = box["x"], box["y"] + box["height"] / 2, box["width"]
+        page.mouse.move(x + width * 0.6, y)
+        page.mouse.down()
+        page.mouse.move(x + width * 0.8, y, steps=4)
+        page.mouse.move(x + width * 0.95, y, steps=4)
+        page.mouse.up()
+        shown = page.locator("#zoomed")
+        expect(shown.get_by_role("link")).to_contain_text("Jobs that ended from")
+        assert "#zoom=" in page.url
+        page.reload()
+        shown.get_by_role("button", name="show the whole time").click()
+        expect(shown).to_be_hidden()
+        assert "#zoom=" not in page.url
+        page.mouse.click(x + width - 3, y)
+        expect(page).to_have_url(re.compile("jobs.ended_since=.*&ended_until="))
+        expect(page.locator(".chips li")).to_have_count(2)
+
+
+@pytest.mark.usefixtures("nothing_stays_paused")
+class TestLayout:
+    def test_the_bar_of_actions_needs_a_choice_and_what_cannot_be_undone_stands_apart(
+        self, watched: Watched, filled: dict[str, str]
+    ) -> None:
+        del filled
+        page = watched.open("jobs?state=failed&task=charge")
+        bar = page.locator(".bulk")
+        expect(bar).to_be_hidden()
+        rows(page).first.locator("input").check()
+        expect(bar).to_contain_text("1 chosen")
+        recover, remove = (bar.get_by_role("button", name=name) for name in ("Recover chosen", "Remove chosen"))
+        apart = (remove.bounding_box() or {})["x"] - (recover.bounding_box() or {})["x"]
+        assert apart > 300, "Remove stands next to Recover"
+        rows(page).first.locator("input").uncheck()
+        expect(bar).to_be_hidden()
+
+    def test_a_job_is_one_line_and_header_and_content_are_as_wide_as_each_other(
+        self, watched: Watched, filled: dict[str, str]
+    ) -> None:
+        del filled
+        page = watched.open("jobs")
+        for width in (1280, 1440, 2560):
+            page.set_viewport_size({"width": width, "height": 900})
+            heights = page.evaluate("[...document.querySelectorAll('#rows tr[data-row]')].map(r => r.offsetHeight)")
+            assert max(heights) < 40, f"a job takes two lines at {width} px"
+            ends = page.evaluate(
+                """["header .brand", "header .tools", "#sentence"].map((each) => {
+                const box = document.querySelector(each).getBoundingClientRect(); return [box.left, box.right]; })"""
+            )
+            (left, _), (_, right), sentence = ends
+            assert sentence == pytest.approx([left, right], abs=1), f"at {width} px"
+
+    def test_a_refusal_is_a_page_with_title_language_and_style(self, browser: Browser, shop: World) -> None:
+        def nobody() -> str:
+            raise HTTPException(403, "Ask an operator for the link.")
+
+        page = browser.new_page()
+        with served(dashboard(shop.recruiter, access=nobody)) as address:
+            page.goto(f"{address}jobs")
+            expect(page).to_have_title("Forbidden · Recruiter")
+            expect(page.locator("html")).to_have_attribute("lang", "en")
+            expect(page.get_by_role("alert")).to_contain_text("Ask an operator")
+            assert page.evaluate("getComputedStyle(document.querySelector('.sentence')).display") == "flex"
+        page.close()
+
+    def test_a_sentence_that_says_something_else_is_announced(self, watched: Watched, shop: World) -> None:
+        page = watched.open("groups")
+        expect(page.locator("#live-text")).to_have_text("live")
+        shop.recruiter.controls.block_starts(by="ada", reason="the disk is full")
+        expect(page.locator("#said")).to_contain_text("all starts are blocked by ada")
+
+    def test_recovered_jobs_are_marked_and_lead_to_the_new_jobs_and_blocked_steps_have_a_tab(
+        self, watched: Watched, shop: World
+    ) -> None:
+        shop.recruiter.controls.pause_group("reports", by="ada", reason="later")
+        flow = shop.recruiter.flow("blocked")
+        flow.add(showcase.resize, "a.jpg", 1, after=flow.add(showcase.daily_report))
+        flow.start()
+        failed = shop.enqueue("charge", order=4_000_000, amount=1.0)
+        shop.until(lambda: shop.state(failed) == "failed")
+        page = watched.open("jobs?state=failed&arg=order=4000000")
+        page.locator("#all").check()
+        page.locator(".bulk").get_by_role("link", name="recover").click()
+        page.locator(".ask button").click()
+        expect(page.locator(".done").get_by_role("link", name="See the new jobs")).to_be_visible()
+        marked = page.locator("#rows tr.recovered", has_text="recovered as")
+        marked.locator(".again a").click()
+        expect(page.locator(".facts")).to_contain_text(failed)  # recovered from
+        page = watched.open("jobs")
+        page.get_by_label("States").get_by_role("link", name="blocked").click()
+        expect(rows(page).first).to_contain_text("waits for other steps of its flow")
+
+
+@pytest.mark.usefixtures("nothing_stays_paused")
+class TestTasksOfAnOperator:
+    """At 03:00, from the overview, with clicks and a word in the search: no task ends at a page that leads nowhere."""
+
+    @pytest.fixture
+    def page(self, watched: Watched, filled: dict[str, str]) -> Page:
+        del filled
+        return watched.open("")
+
+    def test_find_why_a_job_does_not_run_and_who_paused_its_group(self, page: Page) -> None:
+        expect(page.locator("#sentence")).to_contain_text("paused by ada since")
+        page.get_by_role("link", name="mail / send_newsletter").click()
+        expect(rows(page).first).to_contain_text("group mail is paused")
+
+    def test_retry_all_that_failed_with_one_error(self, page: Page, shop: World) -> None:
+        failed = shop.recruiter.jobs.count(state="failed", error="CardRefused", recovered=False).number
+        page.get_by_role("link", name="showcase.CardRefused").click()
+        page.locator("#all").check()
+        page.locator(".bulk").get_by_role("link", name="recover").click()
+        expect(page.locator(".ask")).to_contain_text(f"Recover {failed} job")
+        page.locator(".ask button").click()
+        expect(page.locator(".done")).to_contain_text(f"{failed} jobs are recovered")
+        page.get_by_role("link", name="See the new jobs").click()
+        expect(rows(page).first).to_contain_text("charge")
+
+    def test_stop_a_bad_task(self, page: Page, shop: World) -> None:
+        bad = [shop.recruiter.job("climb", {"gate": "none"}).schedule_in("1 hour").enqueue() for _ in range(3)]
+        page.get_by_role("link", name="Tasks").click()
+        page.locator("td").get_by_role("link", name="climb").or_(page.locator(".search input")).first.click()
+        page.locator(".search input").fill("task:climb state:postponed")
+        page.keyboard.press("Enter")
+        page.locator("#all").check()
+        page.locator(".bulk").get_by_role("link", name="cancel").click()
+        page.locator(".ask button").click()
+        expect(page.locator(".done")).to_contain_text("3 jobs are being cancelled")
+        shop.until(lambda: all(shop.state(str(job.id)) == "cancelled" for job in bad))
+
+    def test_follow_a_log(self, page: Page) -> None:
+        page.locator(".figure", has_text="running").get_by_role("link").last.click()
+        rows(page).filter(has_text="align").first.locator(".task a").click()
+        expect(page.locator(".log[data-follow]")).to_contain_text("reads of mouse-7")
+
+    def test_find_the_slow_task(self, page: Page) -> None:
+        page.get_by_role("link", name="Tasks").click()
+        page.locator("th").get_by_role("link", name="p99").click()
+        expect(page.locator("th[aria-sort=descending]")).to_contain_text("p99")
+        page.locator("tbody tr").first.get_by_role("link").first.click()
+        expect(rows(page)).not_to_have_count(0)
+
+    def test_find_what_a_tenant_waits_for(self, page: Page, shop: World) -> None:
+        shop.recruiter.job("send_newsletter", {"to": "x@shop.example", "issue": 1}).owned_by("acme").enqueue()
+        page.locator(".search input").fill("owner:acme state:queued")
+        page.keyboard.press("Enter")
+        expect(rows(page)).to_have_count(1)
+        expect(rows(page).first).to_contain_text("group mail is paused")
+
+    def test_run_a_schedule_again(self, page: Page) -> None:
+        page.get_by_role("link", name="Schedules").click()
+        page.locator("tr", has_text="report:daily").get_by_role("link", name="Run now").click()
+        page.locator(".ask button").click()
+        page.locator(".done a.id").click()
+        expect(page.locator("#sentence .state")).to_contain_text("succeeded")
+
+    def test_see_whether_a_worker_is_alive(self, page: Page) -> None:
+        page.get_by_role("link", name="Workers").click()
+        expect(page.locator(".worker .state")).to_have_text("works")
+        expect(page.locator(".worker .who")).to_contain_text("joined")
+
+    def test_see_why_a_flow_is_stuck(self, page: Page, shop: World) -> None:
+        flow = shop.recruiter.flow("letters")
+        flow.add(showcase.send_newsletter, "x@shop.example", 2)
+        flow.start()
+        page.get_by_role("link", name="Flows").click()
+        expect(page.locator("tr", has_text="letters").locator(".why")).to_have_text(
+            "send_newsletter: group mail is paused"
+        )
+
+    def test_undo_an_action_of_a_colleague(self, page: Page, shop: World) -> None:
+        page.get_by_role("link", name="Groups").click()
+        page.locator("tr[id^=g-]", has_text="images").get_by_role("link", name="Pause").click()
+        page.locator(".ask button").click()
+        expect(page.locator(".done")).to_be_visible()
+        page.get_by_role("link", name="Problems").click()
+        page.locator("tr", has_text="pause-group").first.get_by_role("link", name="Resume").click()
+        page.locator(".ask button").click()
+        expect(page.locator(".done")).to_contain_text("Group images is resumed")
+        assert "group:images" not in shop.recruiter.controls.rules().paused
 
 
 ATTACK = (

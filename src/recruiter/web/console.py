@@ -86,7 +86,7 @@ class Console:
         scraped.add_api_route("/metrics", self._metrics)
         door.include_router(scraped)
         # So that a refusal looks like a page of the console. Each installation has the same file.
-        door.add_api_route("/static/{name:console.css}", self._static, methods=["GET", "HEAD"])
+        door.add_api_route("/static/console.css", self._style, methods=["GET", "HEAD"])
         sign_in = [Depends(_sign_in(self._access))]
         inside = self._inside_app(sign_in)
 
@@ -288,6 +288,9 @@ class Console:
         said = (request.headers.get(name, "") for name in ("accept", "accept-encoding"))
         text, headers = self._exposition.written(*said)
         return Response(text, headers=headers)
+
+    def _style(self, request: Request) -> Response:
+        return self._static(request, "console.css")
 
     def _static(self, request: Request, name: str) -> Response:
         asset = self._assets.all.get(name)

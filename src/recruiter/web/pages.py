@@ -24,8 +24,9 @@ from recruiter.errors import InvalidFilter
 from recruiter.instruments import trace_id_of
 from recruiter.job_actions import JOB_ACTIONS
 from recruiter.web import drawings, filter_words, formats
+from recruiter.web.actions import NAMED
 from recruiter.web.reader import RANGES, ROWS, Reader
-from recruiter.web.schemas import STATES_COUNTED
+from recruiter.web.schemas import STATES_COUNTED, ActionEntry
 from recruiter.web.sentences import jobs, of_jobs, plural
 from recruiter.web.terms import SECTIONS, TERMS
 
@@ -258,6 +259,27 @@ def _flow(reader: Reader, pairs: Pairs) -> dict[str, Any]:
     return {"seen": seen, "state_tab": state, "of": of, "start": int(start or 0), "command": command}
 
 
+def _problems(reader: Reader, _pairs: Pairs) -> dict[str, Any]:
+    seen = reader.problems()
+    return {"seen": seen, "undo": _ways_back(seen.past_actions), "command": "recruiter doctor"}
+
+
+def _ways_back(entries: Sequence[ActionEntry]) -> list[formats.SuggestedAction | None]:
+    """For each past action the action that takes it back: if there is one, and nobody acted on the same thing since."""
+    found: list[formats.SuggestedAction | None] = []
+    subjects = set()
+    for entry in entries:
+        named = NAMED.get(entry.verb)
+        undo = None if named is None or entry.subject in subjects else named.undo
+        subjects.add(entry.subject)
+        name = entry.subject.removeprefix(f"{named.thing} ") if named is not None and named.thing else ""
+        is_clear = (
+            undo is not None and entry.verb != "set-limit" and not (entry.outcome or "refused").startswith("refused")
+        )
+        found.append(formats.SuggestedAction(undo, NAMED[undo].button, name) if undo and is_clear else None)
+    return found
+
+
 def _help(_reader: Reader, _pairs: Pairs) -> dict[str, Any]:
     return {"sections": SECTIONS, "words": filter_words.NAMES, "command": "recruiter --help"}
 
@@ -270,7 +292,7 @@ _ALL = (
     ConsolePage("schedules", "Schedules", _of(Reader.schedules, "recruiter scheduler list"), period=5.0),
     ConsolePage("workers", "Workers", _of(Reader.fleet, "recruiter worker list"), period=1.0),
     ConsolePage("groups", "Groups", _groups),
-    ConsolePage("problems", "Problems", _of(Reader.problems, "recruiter doctor"), period=5.0),
+    ConsolePage("problems", "Problems", _problems, period=5.0),
     ConsolePage("job", "Job", _job, period=1.0),
     ConsolePage("flow", "Flow", _flow, period=2.0),
     ConsolePage("help", "Help", _help),

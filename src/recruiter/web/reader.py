@@ -168,7 +168,7 @@ class Reader:
         self._performance: Cache[tuple[list[Performance], bool]] = Cache(5.0)
         self._names: Cache[dict[str, list[str]]] = Cache(30.0)
         self._alike: Cache[Amount] = Cache(10.0)
-        self._durations: Cache[dict[str, float]] = Cache(60.0)
+        self._durations: Cache[dict[str, float]] = Cache(10.0)
         self._failures: Cache[str] = Cache(60.0)
         self._arguments: Cache[dict[JobId, Any]] = Cache(60.0)
         self._days: Cache[tuple[list[datetime], Amount]] = Cache(60.0)

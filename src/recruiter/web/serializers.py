@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -231,16 +232,19 @@ def flow_step(step: StepReport) -> FlowStepRow:
 
 
 def labels(steps: Sequence[FlowStepRow], arguments: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """The names of steps. A step without a name is called by the arguments that differ among the steps of its task."""
-    values: dict[tuple[str, str], set[str]] = {}
+    """The names of steps. A step without a name is called by the arguments that differ most among the steps of its
+    task."""
+    values: dict[str, dict[str, set[str]]] = {}
     for step in steps:
         for key, value in arguments.get(step.step, {}).items():
-            values.setdefault((step.task, key), set()).add(str(value))
-    found = {}
+            values.setdefault(step.task, {}).setdefault(key, set()).add(str(value))
+    found, number = {}, Counter(step.task for step in steps)
     for step in steps:
-        given = arguments.get(step.step, {}).items()
-        different = [str(value) for key, value in given if len(values[step.task, key]) > 1]
-        label = step.name or ", ".join(text[:_LABEL] for text in different[:_LABELLED_BY])
+        by_difference = sorted(values.get(step.task, {}).items(), key=lambda item: -len(item[1]))
+        keys = [key for key, different in by_difference if len(different) > 1][:_LABELLED_BY]
+        keys = keys[:1] if keys and len(by_difference[0][1]) == number[step.task] else keys
+        given = arguments.get(step.step, {})
+        label = step.name or ", ".join(str(given[key])[:_LABEL] for key in keys if key in given)
         if label:
             found[step.step] = label
     return found
