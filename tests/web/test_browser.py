@@ -592,7 +592,7 @@ class TestWorkersAndCharts:
         expect(page.locator(".slots .slow")).to_contain_text("climb")
         page = watched.open(f"job?id={slow}")
         expect(page.locator("p.slow")).to_contain_text("longer than 99 of 100")
-        shop.recruiter.jobs.cancel(shop.recruiter.jobs.id_of(slow))
+        shop.recruiter.cancel(shop.recruiter.jobs.id_of(slow))
 
     def test_a_point_of_a_chart_leads_to_its_jobs_and_a_drag_shows_a_part(
         self, watched: Watched, filled: dict[str, str]
@@ -631,9 +631,9 @@ class TestLayout:
         expect(bar).to_be_hidden()
         rows(page).first.locator("input").check()
         expect(bar).to_contain_text("1 chosen")
-        recover, remove = (bar.get_by_role("button", name=name) for name in ("Recover chosen", "Remove chosen"))
-        apart = (remove.bounding_box() or {})["x"] - (recover.bounding_box() or {})["x"]
-        assert apart > 300, "Remove stands next to Recover"
+        places = [bar.get_by_role("button", name=name).bounding_box() for name in ("Recover chosen", "Remove chosen")]
+        recover, remove = (place["x"] if place else 0.0 for place in places)
+        assert remove - recover > 300, "Remove stands next to Recover"
         rows(page).first.locator("input").uncheck()
         expect(bar).to_be_hidden()
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import html
+import re
+from datetime import UTC, datetime
+from urllib.parse import parse_qs
+
 import pytest
+from bson import ObjectId
 
 from recruiter import FlowHandle, Recruiter
 from recruiter.domain.state import Why
@@ -38,6 +44,22 @@ class TestGraph:
 
         assert graph is not None
         assert len({node.y for node in graph.nodes}) == FOLDED - 1
+
+    def test_parallel_chains_are_one_stack_for_each_link_and_a_chain_that_fails_stands_alone(self) -> None:
+        loads = [row(f"load{n}", "a", task="load", state="succeeded") for n in range(180)]
+        sums = [row(f"sum{n}", f"load{n}", task="sum", state="failed" if n == 7 else "succeeded") for n in range(180)]
+        graph = graph_of([row("a"), *loads, *sums, row("last", *(step.step for step in sums), task="last")])
+
+        assert graph is not None
+        assert sorted(node.count for node in graph.nodes) == [1, 1, 1, 1, 179, 179]
+        assert len(graph.edges) == 6
+
+    def test_steps_of_very_many_kinds_are_one_box_for_each_task_and_state(self) -> None:
+        loads = [row(f"load{n}", *(f"first{m}" for m in range(9) if n >> m & 1)) for n in range(1, 500)]
+        graph = graph_of([*(row(f"first{m}", task=f"first{m}") for m in range(9)), *loads])
+
+        assert graph is not None
+        assert sorted(node.count for node in graph.nodes) == [*[1] * 9, 499]
 
     def test_what_nobody_could_read_is_not_drawn(self) -> None:
         assert graph_of([row(f"p{n}", task=f"task{n}") for n in range(MOST + 1)]) is None
@@ -116,3 +138,41 @@ def test_lost_steps_are_not_retried(console: Consoles, recruiter: Recruiter) -> 
 
     assert answer["text"].startswith("0 steps recovered. Lost steps may have done their work and stay unchanged: 1.")
     assert handle.report().counts == {"lost": 1}
+
+
+def test_every_step_of_a_flow_of_2000_is_on_a_page(console: Consoles, recruiter: Recruiter) -> None:
+    recruiter.task(name="resize")(lambda _: None)
+    flow = recruiter.flow("many")
+    first = flow.add("resize", 0, name="first")
+    for width in range(1, 2000):
+        flow.add("resize", width, after=first)
+    client, found, place = console(), set[str](), f"flow?id={flow.start().id}"
+
+    while place:
+        page = client.get(place).text
+        found |= set(re.findall(r'<tr id="p-\w+"><td>(\w+)</td>', page))
+        following = re.search(r'<a class="button" href="(flow[^"#]*)#steps">Next page', page)
+        place = html.unescape(following[1]) if following else ""
+
+    assert found == {"first", *map(str, range(1, 2000))}
+
+
+def test_pages_of_flows_that_were_made_at_the_same_time_have_each_flow_once(
+    console: Consoles, recruiter: Recruiter
+) -> None:
+    now = datetime.now(UTC)
+    flows = [{"_id": ObjectId(), "name": f"f{number:03}", "created_at": now} for number in range(120)]
+    recruiter.store.flows.collection.insert_many(flows)
+    client, found, after = console(), list[str](), ""
+
+    while True:
+        page = client.get("flows", params={"q": "F", "after": after}).text
+        found += re.findall(r'<a href="flow\?id=\w+">(f\d+)</a>', page)
+        following = re.search(r'href="(flows\?[^"]*after=[^"]*)">Next page', page)
+        if following is None:
+            break
+        after = parse_qs(html.unescape(following[1]).partition("?")[2])["after"][0]
+
+    assert sorted(found) == [flow["name"] for flow in flows]
+    assert client.get("flows", params={"after": "nonsense"}).status_code == 400
+    assert client.get("flows", params={"state": "queued"}).status_code == 400
