@@ -772,7 +772,7 @@ class TestTasksOfAnOperator:
         )
 
     def test_undo_an_action_of_a_colleague(self, page: Page, shop: World) -> None:
-        page.get_by_role("link", name="Groups").click()
+        page.get_by_role("link", name="Groups", exact=True).click()
         page.locator("tr[id^=g-]", has_text="images").get_by_role("link", name="Pause").click()
         page.locator(".ask button").click()
         expect(page.locator(".done")).to_be_visible()

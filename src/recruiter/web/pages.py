@@ -123,40 +123,38 @@ def _jobs(reader: Reader, pairs: Pairs) -> dict[str, Any]:
             mistake = str(error)
     text, sort = _one(pairs, "text")[:200], _one(pairs, "sort")
     said = filter_words.words_in(pairs, also=("limit", "after", "open", "q", "text", "sort"))
-    filter = reader.filter_of(said)
+    wanted = reader.filter_of(said)
     limit = _one(pairs, "limit", str(ROWS))
     if not limit.isdigit() or not 1 <= int(limit) <= 200:
         raise InvalidFilter(f"limit is {limit[:20]!r}; a page here has 1 to 200 jobs")
-    found = reader.jobs(filter, limit=int(limit), after=_one(pairs, "after") or None, text=text)
+    found = reader.jobs(wanted, limit=int(limit), after=_one(pairs, "after") or None, text=text)
     found = replace(found, jobs=_sorted(found.jobs, sort))
     hint = None
     if not found.jobs and not _one(pairs, "after"):
         try:
-            reader.recognize(filter)
+            reader.recognize(wanted)
         except InvalidFilter as error:
             hint = str(error)
     opened = _one(pairs, "open")
     chips = filter_words.chips(said)
-    told = ", ".join(each for each in ("" if filter.is_empty else str(filter), f'"{text}"' if text else "") if each)
+    told = ", ".join(filter(None, ("" if wanted.is_empty else str(wanted), text and f'"{text}"')))
     return {
         "found": found,
         "words": said,
         "chips": [(chip, f"{without}&{urlencode({'text': text})}" if text else without) for chip, without in chips],
         "typed": typed,
         "mistake": mistake,
-        "conditions": " ".join(filter_words.as_typed(said).split(" ") + ([text] if text else [])).strip(),
+        "conditions": f"{filter_words.as_typed(said)} {text}".strip(),
         "text": text,
         "sort": sort,
-        "told_filter": (
-            told := ", ".join([*([] if filter.is_empty else [str(filter)]), *([f'"{text}"'] if text else [])])
-        ),
+        "told_filter": told,
         "sentence_of": of_jobs(found, told, further=bool(_one(pairs, "after"))),
         "limit": "" if limit == str(ROWS) else limit,
         "after": _one(pairs, "after"),
         "opened": reader.job(opened) if opened else None,
         "state_tab": said["state"][0] if len(said.get("state", [])) == 1 else None,
         "here": f"jobs?{filter_words.query(said, text=text, sort=sort)}",
-        "verbs": [] if text else _possible(filter),
+        "verbs": [] if text else _possible(wanted),
         "others": {name: values for name, values in said.items() if name != "state"},
         "tabs": TABS,
         "hint": hint,

@@ -136,11 +136,7 @@ def _masked(value: Any) -> Any:
 def _masks_texts(reader: type[R]) -> type[R]:
     """The door through which texts leave the reader: every public method returns them masked."""
     for name, method in list(vars(reader).items()):
-        if (
-            not name.startswith("_")
-            and inspect.isfunction(method)
-            and name not in ("record", "id_of", "filter_of", "frozen")
-        ):
+        if not name.startswith("_") and inspect.isfunction(method) and name not in _ANSWERS_UNMASKED:
             setattr(reader, name, _masking(method))
     return reader
 
