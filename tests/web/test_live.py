@@ -133,6 +133,65 @@ def test_more_viewers_than_it_can_serve_are_refused(monkeypatch: pytest.MonkeyPa
     asyncio.run(main())
 
 
+def test_many_slow_searches_of_one_viewer_delay_no_page_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given an open overview, when a viewer opens 20 searches that take longer than the test, the overview is read
+    again and again, and at most one search is read at a time."""
+    monkeypatch.setattr(live, "SLOW_SECONDS", 0.05)
+
+    async def main() -> None:
+        hub, quick, gate = Hub(), Source(), threading.Event()
+        begun: list[int] = []
+
+        def search(number: int) -> str:
+            begun.append(number)
+            gate.wait(60)
+            return "found"
+
+        overview = hub.watch("overview", quick.read, 0.01, "bob")
+        async with asyncio.timeout(30):
+            await until_news(overview, "first")
+            searches = [hub.watch(f"search {n}", lambda n=n: search(n), 0.01, "ada") for n in range(20)]  # type: ignore[misc]
+            for stream in searches:
+                await anext(stream)
+            while not begun:
+                await asyncio.sleep(0.01)
+            reads, until = quick.reads, time.monotonic() + 10
+            while quick.reads < reads + 10 and time.monotonic() < until:
+                await asyncio.sleep(0.01)
+            seen = (quick.reads >= reads + 10, len(begun))
+            gate.set()
+            assert seen == (True, 1)
+            await asyncio.gather(*(until_news(stream, "found") for stream in searches))
+        for stream in (overview, *searches):
+            await stream.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(main())
+
+
+def test_a_page_that_has_become_slow_delays_the_others_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "SLOW_SECONDS", 0.05)
+
+    async def main() -> None:
+        hub, quick, gate = Hub(), Source(), threading.Event()
+        gate.set()
+        streams = [
+            hub.watch("overview", quick.read, 0.01, "bob"),
+            hub.watch("search", lambda: "found" if gate.wait(60) else "", 0.01, "ada"),
+        ]
+        async with asyncio.timeout(30):
+            await asyncio.gather(until_news(streams[0], "first"), until_news(streams[1], "found"))
+            gate.clear()
+            reads, until = quick.reads, time.monotonic() + 10
+            while quick.reads < reads + 20 and time.monotonic() < until:
+                await asyncio.sleep(0.01)
+            gate.set()
+            assert quick.reads >= reads + 20
+        for stream in streams:
+            await stream.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(main())
+
+
 def test_a_console_asks_mongodb_only_while_somebody_looks(console: Consoles, recruiter: Recruiter) -> None:
     client = console()
     client.get("")  # everything is there

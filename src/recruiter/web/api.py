@@ -95,7 +95,7 @@ class ActionRequest(BaseModel):
 
 def routes(reader: Reader, runner: ActionRunner) -> APIRouter:  # long, and flat
     """Everything under `/api`."""
-    router = APIRouter(dependencies=[Depends(_check_parameters)], responses=ERRORS)
+    router = APIRouter(dependencies=[Depends(_check_parameters), Depends(reader.pulse)], responses=ERRORS)
 
     @router.get("/overview")
     def overview(within: Literal["5m", "15m", "1h", "6h", "24h", "7d"] = "1h") -> schemas.OverviewPage:

@@ -36,17 +36,20 @@ from recruiter.errors import (
     WorkerNotFound,
 )
 from recruiter.metrics import Exposition, may_scrape
+from recruiter.store.connection import answered_within
 from recruiter.web import filter_words
 from recruiter.web.access import Access, Guard, User, user_of
 from recruiter.web.actions import ActionRunner, Question, RequestedAction
 from recruiter.web.api import description_of, routes
-from recruiter.web.live import Hub
+from recruiter.web.live import Hub, zipped
 from recruiter.web.pages import PAGES, Assets, ConsolePage, Pairs, environment, rendered
 from recruiter.web.reader import Reader
 from recruiter.web.redaction import Redaction
 
 _FOREVER = "public, max-age=31536000, immutable"
 _WORTH_ZIPPING = 500
+_ANSWER_SECONDS = 20.0
+"""If MongoDB stops while a page is read, its thread is free after this time."""
 _OPTIONS = ("reason", "at_once", "count", "per", "to")
 """Optional texts of an action."""
 _OF_AN_ACTION = ("verb", "id", "pick", "name", "again", "back", "what", *_OPTIONS)
@@ -140,20 +143,21 @@ class Console:
     # -- pages -------------------------------------------------------------------------------------------------------
 
     def _pages(self) -> APIRouter:
-        router = APIRouter()
+        router, reading = APIRouter(), APIRouter(dependencies=[Depends(self._reader.pulse)])
         for page in PAGES.values():
             place = "/" if page.name == "overview" else f"/{page.name}"
-            router.add_api_route(place, self._page(page), methods=["GET", "HEAD"])
+            reading.add_api_route(place, self._page(page), methods=["GET", "HEAD"])
             if page.name != "help":
                 router.add_api_route(f"/live/{page.name}", self._live(page))
-        router.add_api_route("/counts", self._counts)
-        router.add_api_route("/metrics", self._metrics)
-        router.add_api_route("/find", self._find)
-        router.add_api_route("/complete", self._complete)
-        router.add_api_route("/confirm", self._confirm)
-        router.add_api_route("/do", self._do, methods=["POST"])
+        reading.add_api_route("/counts", self._counts)
+        reading.add_api_route("/metrics", self._metrics)
+        reading.add_api_route("/find", self._find)
+        reading.add_api_route("/complete", self._complete)
+        reading.add_api_route("/confirm", self._confirm)
+        reading.add_api_route("/do", self._do, methods=["POST"])
         router.add_api_route("/progress", self._progress)
         router.add_api_route("/static/{name:path}", self._static, methods=["GET", "HEAD"])
+        router.include_router(reading)
         return router
 
     def _page(self, page: ConsolePage) -> Callable[..., Response]:
@@ -164,7 +168,8 @@ class Console:
         return show
 
     def _content(self, page: ConsolePage, pairs: Pairs, base: str, actions: bool) -> tuple[str, str]:
-        return rendered(self._made, page, self._reader, pairs, actions=actions, base=base)
+        with answered_within(_ANSWER_SECONDS):
+            return rendered(self._made, page, self._reader, pairs, actions=actions, base=base)
 
     def _can_act(self, request: Request) -> bool:
         return self._runner.allowed and _user(request).can_act
@@ -205,8 +210,11 @@ class Console:
                 async for each in news:
                     yield each
 
-            headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-            return StreamingResponse(all(), media_type="text/event-stream", headers=headers)
+            headers = {"cache-control": "no-store", "x-accel-buffering": "no", "vary": "accept-encoding"}
+            if not _takes_gzip(request):
+                return StreamingResponse(all(), media_type="text/event-stream", headers=headers)
+            headers["content-encoding"] = "gzip"
+            return StreamingResponse(zipped(all()), media_type="text/event-stream", headers=headers)
 
         return stream
 
@@ -296,7 +304,7 @@ class Console:
         asset = self._assets.all.get(name)
         if asset is None:
             raise HTTPException(404, "There is no such file.")
-        zips = "gzip" in request.headers.get("accept-encoding", "")
+        zips = _takes_gzip(request)
         headers = {
             "cache-control": _FOREVER,
             "vary": "accept-encoding",
@@ -424,9 +432,13 @@ def _inside(place: str) -> str:
     return place if page in PAGES and page != "overview" else ""
 
 
+def _takes_gzip(request: Request) -> bool:
+    return "gzip" in request.headers.get("accept-encoding", "")
+
+
 def _zipped(request: Request, html: str, status: int = 200) -> Response:
     content = html.encode("utf-8", "replace")
     headers = {"vary": "accept-encoding"}
-    if len(content) > _WORTH_ZIPPING and "gzip" in request.headers.get("accept-encoding", ""):
+    if len(content) > _WORTH_ZIPPING and _takes_gzip(request):
         content, headers = gzip.compress(content, 5), {**headers, "content-encoding": "gzip"}
     return Response(content, status, headers, "text/html; charset=utf-8")

@@ -2,12 +2,12 @@
 
 Every open page holds a stream. Viewers of the same page share a *topic*; each topic is read once,
 made into HTML once, and sent to all of its viewers if it has changed. One task reads all topics, one after the other,
-and rests after each for several times as long as it took. A slow read continues while the task reads other topics, so
-only slow topics wait for it. With any number of viewers MongoDB has two readers at most, which are idle most of the
-time.
+and rests after each for several times as long as it took. A slow read continues while the task reads quick topics. A
+topic that has never been read may be slow too, so it waits for a slow read like a slow topic. With any number of
+viewers MongoDB has two readers at most, which are idle most of the time.
 
 A viewer that has the last version receives a *patch*: the parts that have changed, and where the others are in the
-version before. Every other viewer receives the whole page.
+version before. Every other viewer receives the whole page. Streams are compressed.
 
 While MongoDB does not answer, no topic is read. A task asks MongoDB every second whether it answers again.
 """
@@ -20,6 +20,7 @@ import json
 import logging
 import re
 import time
+import zlib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -38,13 +39,16 @@ MAX_TOPICS_PER_USER = 20
 """Different pages that one user has open at the same time. Pages in the background disconnect."""
 SLOW_SECONDS = 0.5
 """A topic that takes longer to read is slow: it waits for other slow topics only."""
-NO_ANSWER_SECONDS = 2.0
+NO_ANSWER_SECONDS = 1.0
 """After this time of reading, MongoDB is asked whether it answers at all."""
 LONGEST = 3600.0
 """Seconds that one stream lasts; the browser then asks again, and has to be let in again."""
 BEAT_SECONDS = 10.0
 """Pause between messages that confirm an unchanged page."""
-_PULSE_SECONDS = 1.0
+_PULSE_SECONDS = 0.5
+_GZIP_WINDOW_BITS = 16 + 14
+_ZIP_MEMORY_LEVEL = 7
+"""With the window, 130 KB of memory for each stream."""
 _TIME = re.compile(r"(<time[^>]*>)[^<]*")
 _PIECES = re.compile(r"(?=<)|(?<=[>,\n])")
 _MIN_COPY = 12
@@ -68,7 +72,8 @@ class _Topic:
     next_at: float = 0.0
     began: float | None = None
     """When the read that is under way began."""
-    took: float = 0.0
+    took: float | None = None
+    """How long the last read took; None before the first."""
     good_at: float | None = None
     """When it was read last."""
     html: str = ""
@@ -79,6 +84,10 @@ class _Topic:
     trouble: tuple[str, str] | None = None
     """Event and text."""
     viewers: set[_Viewer] = field(default_factory=set)
+
+    @property
+    def is_quick(self) -> bool:
+        return self.took is not None and self.took <= SLOW_SECONDS
 
     def show(self, html: str) -> None:
         """Times tick in the browser: that they go by is no news."""
@@ -198,11 +207,11 @@ class Hub:
             if topic is None:
                 await self._rest(slow)
                 continue
-            was_slow = topic.took > SLOW_SECONDS
+            was_slow = topic.took is not None and not topic.is_quick
             reading = asyncio.get_running_loop().create_task(self._read(topic))
             await asyncio.wait({reading}, timeout=0 if was_slow else SLOW_SECONDS)
             if reading.done():
-                await asyncio.sleep(min(1.0, topic.took))  # others want the processor too
+                await asyncio.sleep(min(1.0, topic.took or 0.0))  # others want the processor too
             elif slow is None:
                 slow = reading
             else:
@@ -218,9 +227,7 @@ class Hub:
         now = self._monotonic()
         due = [topic for topic in self._topics.values() if topic.began is None and topic.next_at <= now]
         return min(
-            (topic for topic in due if with_slow or topic.took <= SLOW_SECONDS),
-            key=lambda topic: topic.took,
-            default=None,
+            (topic for topic in due if with_slow or topic.is_quick), key=lambda topic: topic.took or 0.0, default=None
         )
 
     async def _rest(self, slow: asyncio.Task[None] | None) -> None:
@@ -255,8 +262,9 @@ class Hub:
         finally:
             now, topic.began = self._monotonic(), None
             # While MongoDB does not answer, the time is not the cost of the topic.
-            topic.took = now - began if self._trouble_at < began else 0.0
-            topic.next_at = now + max(topic.period, min(MAX_REST_SECONDS, REST * topic.took))
+            if self._trouble_at < began:
+                topic.took = now - began
+            topic.next_at = now + max(topic.period, min(MAX_REST_SECONDS, REST * (topic.took or 0.0)))
 
     # -- MongoDB does not answer ---------------------------------------------------------------------------------------
 
@@ -289,6 +297,13 @@ class Hub:
             for topic in self._topics.values():
                 topic.next_at = 0.0
             self._wake.set()
+
+
+async def zipped(messages: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The messages as one gzip stream; each is complete when it arrives."""
+    packer = zlib.compressobj(6, wbits=_GZIP_WINDOW_BITS, memLevel=_ZIP_MEMORY_LEVEL)
+    async for message in messages:
+        yield packer.compress(message) + packer.flush(zlib.Z_SYNC_FLUSH)
 
 
 def written(event: str, data: str, id: int | None = None) -> bytes:

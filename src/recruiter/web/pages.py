@@ -81,6 +81,9 @@ TABS = STATES_COUNTED
 FLOW_STATES = ("running", "paused", "failed", "succeeded", "cancelled")
 JOB_TABS = ("arguments", "result", "attempts", "history", "log", "stages", "document")
 
+MOST_SHOWN = 32 * 1024
+"""Characters of a value that a page shows."""
+
 JobFacts = Mapping[str, Any]
 """A job as `Reader.job` returns it."""
 Pairs = tuple[tuple[str, str], ...]
@@ -231,8 +234,8 @@ def _first_tab(job: JobFacts) -> str:
 
 
 def _python(job: JobFacts) -> str:
-    """As one would write it; redacted values must be filled in."""
-    if not job["task"]:
+    """As one would write it; redacted values must be filled in. Empty if it is too long to write."""
+    if not job["task"] or len(repr(job["args"])) > MOST_SHOWN:
         return ""
     group = "" if job["group"] == DEFAULT_GROUP else f".in_group({job['group']!r})"
     tags = f".tagged_as({', '.join(map(repr, job['tags']))})" if job["tags"] else ""
@@ -359,6 +362,7 @@ def _globals(assets: Assets) -> dict[str, Any]:
         "hour_bars": hour_bars,
         "hour_marks": hour_marks,
         "terms": TERMS,
+        "most_shown": MOST_SHOWN,
         "bar": lambda used, allowed: min(100.0, 100.0 * used / allowed) if allowed else 100.0,
     }
 
