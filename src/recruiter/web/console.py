@@ -36,7 +36,6 @@ from recruiter.errors import (
     WorkerNotFound,
 )
 from recruiter.metrics import Exposition, may_scrape
-from recruiter.store.connection import answered_within
 from recruiter.web import filter_words
 from recruiter.web.access import Access, Guard, User, user_of
 from recruiter.web.actions import ActionRunner, Question, RequestedAction
@@ -48,8 +47,6 @@ from recruiter.web.redaction import Redaction
 
 _FOREVER = "public, max-age=31536000, immutable"
 _WORTH_ZIPPING = 500
-_ANSWER_SECONDS = 20.0
-"""If MongoDB stops while a page is read, its thread is free after this time."""
 _OPTIONS = ("reason", "at_once", "count", "per", "to")
 """Optional texts of an action."""
 _OF_AN_ACTION = ("verb", "id", "pick", "name", "again", "back", "what", *_OPTIONS)
@@ -168,7 +165,7 @@ class Console:
         return show
 
     def _content(self, page: ConsolePage, pairs: Pairs, base: str, actions: bool) -> tuple[str, str]:
-        with answered_within(_ANSWER_SECONDS):
+        with self._reader.bounded():
             return rendered(self._made, page, self._reader, pairs, actions=actions, base=base)
 
     def _can_act(self, request: Request) -> bool:

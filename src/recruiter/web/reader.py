@@ -82,6 +82,7 @@ MOST_READ_FOR_TEXT = 1_000
 COUNTED = 10_000
 """Tabs count so far, and no further."""
 _PULSE_SECONDS = 2.0
+_ANSWER_SECONDS = 20.0
 _ERRORS_READ = 1_000
 _ERRORS_SHOWN = 5
 _KINDS_SHOWN = 12
@@ -353,6 +354,10 @@ class Reader:
         """Raises StoreUnreachable if MongoDB does not answer soon."""
         with answered_within(_PULSE_SECONDS):
             self._store.leases.read()
+
+    def bounded(self) -> contextlib.AbstractContextManager[None]:
+        """Inside this block MongoDB must answer all reads within a time: if it stops, the thread is free soon."""
+        return answered_within(_ANSWER_SECONDS)
 
     def frame(self, *, asks: bool = True) -> schemas.Frame:
         """The header and footer. Without `asks`, MongoDB is known not to answer."""
