@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 AT_ONCE ?= 6
 PYTEST := $(BIN)/pytest -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder
 # Slow checks of the whole: `make proof` runs them, `make test` does not.
-PROOF  := tests/chaos tests/mutants tests/simulator tests/protocol_model tests/web/test_browser.py \
+PROOF  := tests/chaos tests/mutants tests/simulator tests/protocol_model tests/web/test_browser.py tests/web/test_schemathesis.py \
   tests/acceptance/test_site.py tests/acceptance/test_wheel.py tests/acceptance/test_deploy.py
 STAMP  := $(VENV)/.installed
 # Each process of the suite would compile everything again.
@@ -44,6 +44,7 @@ browser: $(STAMP) ## test the web console in a real browser
 	$(BIN)/pytest tests/web/test_browser.py
 
 proof: $(STAMP) ## the slow checks: chaos, simulator, mutants, browser, site, packaging; about an hour
+	$(BIN)/pip install --quiet --disable-pip-version-check schemathesis
 	$(PYTEST) $(PROOF)
 	RECRUITER_TEST_DEPTH=2 $(PYTEST) tests/property tests/unit/test_hostile_calls.py
 	$(MAKE) simulate mutants chaos JOBS=50000 SECONDS=300

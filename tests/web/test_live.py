@@ -133,10 +133,9 @@ def test_more_viewers_than_it_can_serve_are_refused(monkeypatch: pytest.MonkeyPa
     asyncio.run(main())
 
 
-def test_many_slow_searches_of_one_viewer_delay_no_page_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_slow_searches_of_one_viewer_delay_no_page_of_another() -> None:
     """Given an open overview, when a viewer opens 20 searches that take longer than the test, the overview is read
     again and again, and at most one search is read at a time."""
-    monkeypatch.setattr(live, "SLOW_SECONDS", 0.05)
 
     async def main() -> None:
         hub, quick, gate = Hub(), Source(), threading.Event()
@@ -148,14 +147,14 @@ def test_many_slow_searches_of_one_viewer_delay_no_page_of_another(monkeypatch: 
             return "found"
 
         overview = hub.watch("overview", quick.read, 0.01, "bob")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await until_news(overview, "first")
             searches = [hub.watch(f"search {n}", lambda n=n: search(n), 0.01, "ada") for n in range(20)]  # type: ignore[misc]
             for stream in searches:
                 await anext(stream)
             while not begun:
                 await asyncio.sleep(0.01)
-            reads, until = quick.reads, time.monotonic() + 10
+            reads, until = quick.reads, time.monotonic() + 20
             while quick.reads < reads + 10 and time.monotonic() < until:
                 await asyncio.sleep(0.01)
             seen = (quick.reads >= reads + 10, len(begun))
@@ -168,9 +167,7 @@ def test_many_slow_searches_of_one_viewer_delay_no_page_of_another(monkeypatch: 
     asyncio.run(main())
 
 
-def test_a_page_that_has_become_slow_delays_the_others_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "SLOW_SECONDS", 0.05)
-
+def test_a_page_that_has_become_slow_delays_the_others_once() -> None:
     async def main() -> None:
         hub, quick, gate = Hub(), Source(), threading.Event()
         gate.set()
@@ -178,10 +175,10 @@ def test_a_page_that_has_become_slow_delays_the_others_once(monkeypatch: pytest.
             hub.watch("overview", quick.read, 0.01, "bob"),
             hub.watch("search", lambda: "found" if gate.wait(60) else "", 0.01, "ada"),
         ]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await asyncio.gather(until_news(streams[0], "first"), until_news(streams[1], "found"))
             gate.clear()
-            reads, until = quick.reads, time.monotonic() + 10
+            reads, until = quick.reads, time.monotonic() + 20
             while quick.reads < reads + 20 and time.monotonic() < until:
                 await asyncio.sleep(0.01)
             gate.set()

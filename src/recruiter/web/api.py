@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import BaseModel, Field, create_model, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model, model_validator
+from typing_extensions import TypeAliasType
 
 from recruiter.domain.search.filter import FILTER_WORDS, unknown_word
 from recruiter.domain.text import shown, similar
@@ -36,29 +37,38 @@ Texts = Annotated[list[str], Query()]
 Text = Annotated[str | None, Query()]
 
 
-_FIELDS: dict[str, Any] = {word.name: (list[str], Field([], description=word.means)) for word in FILTER_WORDS.values()}
-_Words: Any = create_model("_Words", **_FIELDS)
+def _listed(value: Any) -> Any:
+    """A value that is no list is one value."""
+    text = str(value).lower() if isinstance(value, bool | int | float) else value
+    return [text] if isinstance(text, str) else text
 
 
-class FilterWords(_Words):  # made of the words that the filter declares
+Values = TypeAliasType(
+    "Values", Annotated[list[str], BeforeValidator(_listed, json_schema_input_type=list[str] | str | bool | float)]
+)
+
+
+def _words_of(values: Any, config: ConfigDict | None = None) -> Any:
+    fields: dict[str, Any] = {word.name: (values, Field([], description=word.means)) for word in FILTER_WORDS.values()}
+    return create_model("_Words", __config__=config, **fields)
+
+
+_Words: Any = _words_of(list[str])
+_BodyWords: Any = _words_of(Values, ConfigDict(extra="forbid"))
+
+
+class FilterWords(_BodyWords):  # type: ignore[misc]
     """The conditions of `recruiter job list`. Several values mean any of them; several tags, all."""
 
     @model_validator(mode="before")
     @classmethod
-    def _lists(cls, given: Any) -> Any:
-        """A value that is no list is one value. Raises InvalidFilter for a word that is not known."""
-        if not isinstance(given, dict):
-            return given
-        for name in given.keys() - set(filter_words.NAMES):
+    def _known(cls, given: Any) -> Any:
+        for name in given.keys() - set(filter_words.NAMES) if isinstance(given, dict) else ():
             raise unknown_word(name)
-        texts = {
-            name: str(value).lower() if isinstance(value, bool | int | float) else value
-            for name, value in given.items()
-        }
-        return {name: [value] if isinstance(value, str) else value for name, value in texts.items()}
+        return given
 
 
-class ActionRequest(BaseModel):
+class ActionRequest(BaseModel, extra="forbid"):
     """An action on jobs (by `ids` or `filter`), or on the group, worker, schedule or limit called `name`."""
 
     verb: Verb

@@ -318,6 +318,9 @@ class Console:
         headers = getattr(error, "headers", None)
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
         if path.startswith("/api"):
+            if status == HTTPStatus.METHOD_NOT_ALLOWED:  # the router knows only the methods of the first route
+                methods = request.app.openapi()["paths"].get(path, ())
+                headers = {**(headers or {}), "allow": ", ".join(map(str.upper, methods))} if methods else headers
             return JSONResponse({"detail": text}, status, headers)
         phrase = HTTPStatus(status).phrase
         told = {"text": text, "status": status, "phrase": phrase}

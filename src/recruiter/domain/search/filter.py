@@ -270,9 +270,12 @@ def filter_from_words(words: Mapping[str, Sequence[str]]) -> JobFilter:
     return JobFilter(**conditions)
 
 
+_TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
 def _written(name: str, text: str) -> Any:
     if name == "recovered":
-        return text.lower() in ("true", "yes", "1")
+        return _TRUTHS.get(text.lower(), text)
     return int(text) if name == "attempts" and text.isdigit() else text
 
 
