@@ -1,21 +1,33 @@
-"""The cost of the web console: the time of each page with many jobs, and the operations for 0, 1 and 50 viewers.
+"""The cost of the web console: the time of each page with many jobs, the operations for 0, 1 and 50 viewers, and the
+bytes that an open page transfers.
 
     python benchmarks/console.py [--ended N] [--waiting N] [--folder FOLDER]
+    python benchmarks/console.py --wire SECONDS
 
 It uses the jobs of `archive.py`. Times are medians of five whole requests on loopback. Operations per second come
 from the counters of the server; with 0 viewers they are its own work.
+
+`--wire` follows pages of a busy fleet for this time: 20 new jobs per second, some of which fail, and a running job that
+writes 20 lines per second to its log.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import sys
+import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 
 import httpx
 from archive import fill
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from recruiter import Recruiter
 from recruiter.embedded import EmbeddedServer
@@ -24,6 +36,7 @@ from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from recruiter.web import dashboard
 from recruiter.web.server import served
+from tests.web.world import World, world
 
 PAGES = (
     *("?within=5m", "?within=1h", "?within=24h", "?within=7d"),
@@ -68,12 +81,58 @@ def watched(address: str, store: Store, viewers: int) -> float:
         return (operations(store) - before) / (time.monotonic() - began)
 
 
+def transferred(address: str, place: str, seconds: float) -> float:
+    """MiB per hour of an open page, without its first load."""
+    size = 0
+    with httpx.stream("GET", f"{address}live/{place}", timeout=60, headers={"accept-encoding": "gzip"}) as answer:
+        packed = answer.iter_raw()
+        next(packed)
+        next(packed)  # the page itself
+        began, size = time.monotonic(), 0
+        for part in packed:
+            size += len(part)
+            if time.monotonic() - began > seconds:
+                break
+    return size / 2**20 * 3600 / (time.monotonic() - began)
+
+
+def wire(seconds: float) -> None:
+    with EmbeddedServer() as server, tempfile.TemporaryDirectory() as folder:
+        uri = server.uri.replace("/?", "/wire?")
+        with world(uri, Path(folder), processes=2, actions=True) as busy:
+            over = threading.Event()
+            producer = threading.Thread(target=_produce, args=(busy, over))
+            producer.start()
+            job = busy.enqueue("climb", gate=str(busy.folder / "gate"))
+            busy.until(lambda: busy.state(job) == "running")
+            places = ("overview?within=1h", "jobs", f"job?id={job}&tab=log", "workers", "groups", "tasks")
+            time.sleep(30)  # the log is full
+            with ThreadPoolExecutor(len(places)) as pool:
+                found = pool.map(lambda place: transferred(busy.url, place, seconds), places)
+                for place, size in zip(places, found, strict=True):
+                    print(f"{place.replace(job, 'ID'):30} {size:8.1f} MiB an hour", flush=True)
+            over.set()
+            producer.join()
+            (busy.folder / "gate").write_text("1")
+
+
+def _produce(busy: World, over: threading.Event) -> None:
+    for order in count():
+        if over.wait(0.05):
+            return
+        busy.enqueue("charge", order=order, amount=9.9)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ended", type=int, default=1_000_000)
     parser.add_argument("--waiting", type=int, default=200_000)
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--wire", type=float)
     options = parser.parse_args()
+    if options.wire is not None:
+        wire(options.wire)
+        return
     with EmbeddedServer(options.folder) as server:
         target = server.uri.replace("/?", f"/archive_{options.ended}_{options.waiting}?")
         store = Store(Target.parse(target))

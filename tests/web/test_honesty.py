@@ -198,3 +198,37 @@ def test_an_amount_of_memory_is_not_a_raw_number(console: Consoles, recruiter: R
 
     assert re.search(r">20 GiB</span>", page)
     assert "21475M" not in page
+
+
+def test_jobs_that_workers_have_fetched_are_not_shown_as_running_in_more_slots_than_there_are(
+    console: Consoles, recruiter: Recruiter
+) -> None:
+    @recruiter.task
+    def hello(number: int) -> None: ...
+
+    hello.enqueue_many([(number,) for number in range(9)])
+    stage = Stage(recruiter)
+    stage.give(*stage.ready())
+    client = console()
+
+    told = client.get("api/overview").json()
+    page = " ".join(re.sub(r"<[^>]+>", "", client.get("").text).split())
+
+    assert told["running"] == 9
+    assert told["slots"] < 9
+    slots = told["slots"]
+    assert f"{slots} / {slots}, {9 - slots} next" in page
+
+
+def test_the_terminal_the_api_and_the_pages_count_the_same_jobs(console: Consoles, mail: Recruiter) -> None:
+    client = console()
+
+    by_api = {row["name"]: row["queued"] for row in client.get("api/groups").json()["groups"]}
+    by_kind = {row["task"]: row["queued"] for row in client.get("api/overview").json()["waiting"]}
+
+    assert by_api["mail"] == sum(by_kind.values()) == 7
+    assert client.get("api/jobs/count?state=queued&group=mail").json()["number"] == 7
+    assert mail.jobs.count(state="queued", group="mail").number == 7
+    assert '<data value="7" data-of="queued">' in client.get("counts?group=mail").text
+    told = mail.analytics(within="5 minutes").queues
+    assert {task: queue.queued for (_, task), queue in told.items()} == by_kind == {"send": 4, "remind": 3}

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from recruiter import Recruiter
-from recruiter.web import BasicAuth
+from recruiter.web.access import LocalToken
 from tests.web.conftest import Consoles
 
 EXAMPLES = 40
 SEED = 1
+TOKEN = "a-token-of-a-test-0123456789"
 CONFIG = """
 [checks.positive_data_acceptance]
 # 400: the request matches the description and makes no sense, such as a date that does not exist.
@@ -40,7 +41,7 @@ def test_schemathesis_finds_nothing(console: Consoles, recruiter: Recruiter, tmp
     flow = recruiter.flow("two")
     flow.add(send, "b", after=flow.add(send, "a"))
     flow.start()
-    client = console(access=BasicAuth({"ada": "secret"}), actions=True)
+    client = console(access=LocalToken(TOKEN), actions=True)
     config = tmp_path / "schemathesis.toml"
     config.write_text(CONFIG)
     program = shutil.which("schemathesis", path=str(Path(sys.executable).parent))
@@ -49,7 +50,17 @@ def test_schemathesis_finds_nothing(console: Consoles, recruiter: Recruiter, tmp
     place, config_file = f"{client.base_url}api/openapi.json", str(config)
     options = ["--checks", "all", "--phases", "coverage,fuzzing", "-n", str(EXAMPLES), "--seed", str(SEED)]
     found = subprocess.run(
-        [program, "--no-color", "--config-file", config_file, "run", place, "--auth", "ada:secret", *options],
+        [
+            program,
+            "--no-color",
+            "--config-file",
+            config_file,
+            "run",
+            place,
+            "-H",
+            f"authorization: Bearer {TOKEN}",
+            *options,
+        ],
         capture_output=True,
         text=True,
         cwd=tmp_path,

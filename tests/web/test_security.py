@@ -13,7 +13,7 @@ import httpx
 import pytest
 from fastapi import FastAPI, Header, HTTPException
 
-from recruiter import Recruiter
+from recruiter import Recruiter, current_job
 from recruiter.errors import SettingsError
 from recruiter.web import BasicAuth, ProxyHeader, User, dashboard
 from recruiter.web.access import LocalToken
@@ -259,6 +259,45 @@ class TestRights:
         assert client.post("api/actions", json=wanted, headers=headers("ada")).status_code == 200
         assert recruiter.controls.rules().paused["group:mail"].by == "ada"
         assert [entry.by for entry in recruiter.store.actions.latest(9)] == ["ada"]
+
+    def test_every_change_of_a_job_has_the_name_of_its_operator_and_a_viewer_changes_nothing(
+        self, console: Consoles, recruiter: Recruiter
+    ) -> None:
+        @recruiter.task
+        def approve() -> None:
+            current_job.wait_for("approved")
+
+        waits = approve.enqueue()
+        recruiter.run(approve)
+        job = recruiter.job("hello", {}).schedule_in("1 hour").enqueue()
+        access = BasicAuth({"ada": "secret", "bob": "secret"}, operators=["ada"])
+        client = console(access=access, actions=True)
+        changes: list[dict[str, Any]] = [
+            {"verb": "reschedule", "ids": [str(job.id)], "to": "2h", "reason": "too early"},
+            {"verb": "reprioritise", "ids": [str(job.id)], "to": "5", "reason": "urgent"},
+            {"verb": "run", "ids": [str(job.id)], "reason": "now"},
+            {"verb": "cancel", "ids": [str(job.id)], "reason": "enough"},
+            {"verb": "send-signal", "name": str(waits.id), "to": "approved"},
+        ]
+
+        def do(name: str) -> list[int]:
+            answers = [client.post("api/actions", json=change, auth=(name, "secret")) for change in changes]
+            return [answer.status_code for answer in answers]
+
+        assert do("bob") == [403] * 5
+        assert recruiter.find(job.id).history == ()
+
+        assert do("ada") == [200] * 5
+        changed = recruiter.find(job.id)
+        assert [(entry.what, entry.by, entry.reason) for entry in changed.history] == [
+            ("rescheduled", "ada", "too early"),
+            ("reprioritised", "ada", "urgent"),
+            ("run-now", "ada", "now"),
+            ("cancelled", "ada", "enough"),
+        ]
+        assert [signal.by for signal in recruiter.find(waits.id).signals] == ["ada"]
+        past = client.get("api/actions", auth=("bob", "secret")).json()
+        assert [(entry["by"], entry["verb"]) for entry in reversed(past)] == [("ada", each["verb"]) for each in changes]
 
     def test_an_operator_who_is_no_user_and_a_role_that_is_none_are_refused(self) -> None:
         with pytest.raises(SettingsError, match="'eve' is no user"):
