@@ -19,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import count
@@ -81,19 +82,20 @@ def watched(address: str, store: Store, viewers: int) -> float:
         return (operations(store) - before) / (time.monotonic() - began)
 
 
-def transferred(address: str, place: str, seconds: float) -> float:
-    """MiB per hour of an open page, without its first load."""
-    size = 0
+def transferred(address: str, place: str, seconds: float) -> tuple[float, int]:
+    """MiB per hour of an open page without its first load, and the number of its updates."""
+    size, updates, unpacker = 0, 0, zlib.decompressobj(wbits=31)
     with httpx.stream("GET", f"{address}live/{place}", timeout=60, headers={"accept-encoding": "gzip"}) as answer:
         packed = answer.iter_raw()
-        next(packed)
-        next(packed)  # the page itself
-        began, size = time.monotonic(), 0
+        while b"event: content" not in unpacker.decompress(next(packed)):
+            pass
+        began = time.monotonic()
         for part in packed:
             size += len(part)
+            updates += unpacker.decompress(part).count(b"event: ")
             if time.monotonic() - began > seconds:
                 break
-    return size / 2**20 * 3600 / (time.monotonic() - began)
+    return size / 2**20 * 3600 / (time.monotonic() - began), updates
 
 
 def wire(seconds: float) -> None:
@@ -109,8 +111,8 @@ def wire(seconds: float) -> None:
             time.sleep(30)  # the log is full
             with ThreadPoolExecutor(len(places)) as pool:
                 found = pool.map(lambda place: transferred(busy.url, place, seconds), places)
-                for place, size in zip(places, found, strict=True):
-                    print(f"{place.replace(job, 'ID'):30} {size:8.1f} MiB an hour", flush=True)
+                for place, (size, updates) in zip(places, found, strict=True):
+                    print(f"{place.replace(job, 'ID'):25} {size:8.2f} MiB an hour, {updates} updates", flush=True)
             over.set()
             producer.join()
             (busy.folder / "gate").write_text("1")
