@@ -37,14 +37,12 @@ WITH_EXAMPLES = [page for page in PAGES if any(block.language == "python" for bl
 def test_the_examples_come_out_as_they_are_written(
     page: Page,
     fleet: Starter,
-    store: Store,
     server: EmbeddedServer,
     target: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # given the files of the page, and processes beside it if it needs them
-    del store  # prepared
+    # given an empty MongoDB, the files of the page, and processes beside it if it needs them
     monkeypatch.setenv("RECRUITER_TARGET", target)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -85,33 +85,67 @@ settings.configure(
     ROOT_URLCONF=__name__,
     DATABASES={{"default": {{"ENGINE": "django.db.backends.sqlite3", "NAME": {database!r}}}}},
     INSTALLED_APPS=[
-        "django.contrib.auth", "django.contrib.contenttypes", "django.contrib.sessions", "recruiter.contrib.django"
+        "django.contrib.admin", "django.contrib.auth", "django.contrib.contenttypes", "django.contrib.messages",
+        "django.contrib.sessions", "recruiter.contrib.django",
     ],
+    MIDDLEWARE=[
+        "django.contrib.sessions.middleware.SessionMiddleware",
+        "django.contrib.auth.middleware.AuthenticationMiddleware",
+        "django.contrib.messages.middleware.MessageMiddleware",
+    ],
+    TEMPLATES=[{{
+        "BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True,
+        "OPTIONS": {{"context_processors": [
+            "django.template.context_processors.request", "django.contrib.auth.context_processors.auth",
+            "django.contrib.messages.context_processors.messages",
+        ]}},
+    }}],
     TASKS={{
-        "default": {{"BACKEND": "recruiter.contrib.django.RecruiterBackend", "OPTIONS": {{"target": {target!r}}}}},
+        "default": {{
+            "BACKEND": "recruiter.contrib.django.RecruiterBackend",
+            "OPTIONS": {{"target": {target!r}, "console": "/jobs/"}},
+        }},
     }},
 )
-urlpatterns = []
 {block}
-from django.contrib.auth.models import User
+from django.contrib import admin
+from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
 from django.test import Client
+from django.urls import path
 from starlette.testclient import TestClient
 
+urlpatterns = [path("admin/", admin.site.urls)]
+call_command("check", "--fail-level", "WARNING")
 call_command("migrate", verbosity=0)
 browser = TestClient(application)
 print(browser.get("/jobs/").status_code, browser.get("/elsewhere").status_code)
-for name, is_staff in (("ada", True), ("bob", False)):
+for name, permission in (("ada", "change_backgroundjob"), ("bob", "view_backgroundjob"), ("eve", None)):
+    user = User.objects.create_user(name, is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename=permission))
     client = Client()
-    client.force_login(User.objects.create_user(name, is_staff=is_staff))
-    page = browser.get("/jobs/", headers={{"cookie": "sessionid=" + client.cookies["sessionid"].value}})
-    print(page.status_code, name in page.text)
+    client.force_login(user)
+    cookie = {{"cookie": "sessionid=" + client.cookies["sessionid"].value}}
+    page = browser.get("/jobs/", headers=cookie)
+    action = browser.post("/jobs/api/actions", headers=cookie, json={{"verb": "block-starts"}})
+    entry = client.get("/admin/recruiter/backgroundjob/")
+    shown = "/admin/recruiter/backgroundjob/" in client.get("/admin/").text
+    print(page.status_code, name in page.text, action.status_code, entry.status_code, entry.get("location"), shown)
 """
 
 
-def test_the_console_is_behind_the_login_of_django_as_its_page_shows(target: str, tmp_path: Path) -> None:
+def test_the_console_is_behind_the_login_and_the_permissions_of_django_as_its_page_shows(
+    target: str, tmp_path: Path
+) -> None:
     (block,) = (block for block in page("how-to/web-console.md").blocks if "django.setup()" in block.text)
     program = tmp_path / "login.py"
     program.write_text(_LOGIN.format(database=str(tmp_path / "db"), target=target, block=block.text))
 
-    assert run(target, tmp_path, program).split("\n")[:3] == ["401 404", "200 True", "401 False"]
+    said = run(target, tmp_path, program)
+
+    assert said.splitlines()[1:5] == [
+        "401 404",
+        "200 True 200 302 /jobs/ True",
+        "200 True 403 302 /jobs/ True",
+        "401 False 401 403 None False",
+    ]

@@ -12,6 +12,7 @@ class RecruiterConfig(AppConfig):  # type: ignore[misc]
     name = "recruiter.contrib.django"
     label = "recruiter"
     verbose_name = "Recruiter"
+    default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
         autodiscover_modules("tasks")

@@ -72,7 +72,7 @@ def plain_json(value: Any) -> Any:
 
 # -- the backend -------------------------------------------------------------------------------------------------------
 
-_OPTIONS = {"target", "prefix", "on_commit", "server_timeout"}
+_OPTIONS = {"target", "prefix", "on_commit", "server_timeout", "console"}
 _recruiters: dict[str, tuple[str | None, Recruiter]] = {}
 """The target in OPTIONS and the Recruiter, by alias."""
 
@@ -108,8 +108,8 @@ _OWN = [field.name for field in fields(RecruiterTask) if field.name not in {each
 
 class RecruiterBackend(BaseTaskBackend):  # type: ignore[misc]
     """Stores tasks as jobs in MongoDB. OPTIONS has `target`, where MongoDB is, `prefix`, which is in front of the names
-    of its collections, `on_commit`, and `server_timeout`: the time that a call waits for MongoDB before it raises
-    StoreUnreachable (five seconds in the web process).
+    of its collections, `on_commit`, `server_timeout`: the time that a call waits for MongoDB before it raises
+    StoreUnreachable (five seconds in the web process), and `console`: the path of the web console, for the admin.
 
     With `on_commit`, the alias of a database in DATABASES or True for the default one, a job is stored when the
     transaction that is open there commits, and never if it is rolled back. Without a transaction it is stored

@@ -280,7 +280,7 @@ class Checks(SimpleTestCase):
         with (
             override_settings(TASKS={"default": settings.backend(targt="x")}),
             self.assertRaisesMessage(
-                InvalidTaskBackend, "unknown OPTIONS targt; known: on_commit, prefix, server_timeout, target"
+                InvalidTaskBackend, "unknown OPTIONS targt; known: console, on_commit, prefix, server_timeout, target"
             ),
         ):
             _ = task_backends["default"].recruiter
