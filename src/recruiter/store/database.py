@@ -59,7 +59,7 @@ from recruiter.store.errors import NOT_A_REPLICA_SET, is_dns_failure, store_call
 from recruiter.store.flow_steps import FlowSteps
 from recruiter.store.ownership import (
     SCHEMA,
-    Meta,
+    MetaDocument,
     marked,
     read_meta,
     require_compatible,
@@ -260,7 +260,7 @@ class Store:
         return hello
 
     @store_call
-    def _ownership(self) -> tuple[int | None, Meta | None]:
+    def _ownership(self) -> tuple[int | None, MetaDocument | None]:
         """The schema of the database, and the record of it. Raises ForeignCollection."""
         meta = read_meta(self._collection(ownership.NAME))
         try:

@@ -55,7 +55,7 @@ Infos = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Meta:
+class MetaDocument:
     """The record of our collections."""
 
     schema: int
@@ -68,7 +68,7 @@ def marked(validator: Document) -> Document:
     return {"$and": [_MARK, validator]}
 
 
-def read_meta(collection: Collection[Document]) -> Meta | None:
+def read_meta(collection: Collection[Document]) -> MetaDocument | None:
     """None if there is none yet. Raises StoreError for a record that cannot be read."""
     found = collection.find_one({"_id": _ID})
     if found is None:
@@ -78,7 +78,7 @@ def read_meta(collection: Collection[Document]) -> Meta | None:
         raise StoreError(
             f"document {_ID!r} of {collection.full_name} cannot be read: remove it, then run `recruiter prepare`"
         )
-    return Meta(schema, frozenset(map(str, names)), str(found.get("prepared_by", "unknown")))
+    return MetaDocument(schema, frozenset(map(str, names)), str(found.get("prepared_by", "unknown")))
 
 
 def write_meta(collection: Collection[Document], names: Sequence[str], version: str, now: datetime) -> None:
@@ -96,7 +96,7 @@ def collection_infos(database: Database[Document], *names: str) -> Infos:
     return {info["name"]: info for info in database.list_collections(filter=only)}
 
 
-def schema_of(database: Database[Document], prefix: str, names: Sequence[str], meta: Meta | None) -> int | None:
+def schema_of(database: Database[Document], prefix: str, names: Sequence[str], meta: MetaDocument | None) -> int | None:
     """The version of the schema; None if the database is not prepared. Raises ForeignCollection.
 
     If `meta` lists everything, no other question is asked: a producer may not list collections."""
@@ -111,7 +111,9 @@ def schema_of(database: Database[Document], prefix: str, names: Sequence[str], m
     return None if meta is None else meta.schema
 
 
-def _require_no_foreign(database: Database[Document], infos: Infos, names: Sequence[str], meta: Meta | None) -> None:
+def _require_no_foreign(
+    database: Database[Document], infos: Infos, names: Sequence[str], meta: MetaDocument | None
+) -> None:
     """Raises ForeignCollection if a foreign collection has such a name."""
     ours = frozenset[str]() if meta is None else meta.collections
     foreign = sorted(name for name in names if name in infos and name not in ours and not _is_marked(infos[name]))
@@ -155,7 +157,7 @@ def _is_schema_0(database: Database[Document], prefix: str, infos: Infos) -> boo
     return bool(indexes.get("due", {}).get("key") == _DUE_OF_SCHEMA_0)
 
 
-def require_compatible(schema: int | None, meta: Meta | None, database: str, version: str) -> None:
+def require_compatible(schema: int | None, meta: MetaDocument | None, database: str, version: str) -> None:
     """Raises SchemaMismatch unless this release works with this schema."""
     if schema is None or abs(schema - SCHEMA) <= 1:
         return
@@ -166,7 +168,7 @@ def require_compatible(schema: int | None, meta: Meta | None, database: str, ver
     raise SchemaMismatch(f"{known} from {SCHEMA - 1}. Run `recruiter prepare` with Recruiter {version} first")
 
 
-def require_not_newer(schema: int | None, meta: Meta | None, database: str, version: str) -> None:
+def require_not_newer(schema: int | None, meta: MetaDocument | None, database: str, version: str) -> None:
     """Raises SchemaMismatch if a newer release has prepared the database: this one would undo that."""
     if schema is not None and schema > SCHEMA:
         by = "a newer release" if meta is None else f"Recruiter {meta.prepared_by}"
