@@ -1,6 +1,6 @@
 """Random flows, with real processes that are killed and frozen: every flow ends with the outcome of its steps.
 
-    python benchmarks/random_flows.py [--flows N] [--seed S] [--at-once N]
+    python benchmarks/random_flows.py [--flows N] [--seed S] [--at-once N] [--trouble-every SECONDS]
 
 Two recruiters, two workers and a cleaner run. Again and again, a process is killed and replaced, or frozen
 for seconds. Meanwhile users start flows of up to twelve steps that fail by chance, and pause, cancel, retry, recover
@@ -212,15 +212,16 @@ class Person:
 class Trouble(threading.Thread):
     """Kills or freezes one process after the other."""
 
-    def __init__(self, fleet: Fleet, seed: int) -> None:
+    def __init__(self, fleet: Fleet, seed: int, every: float) -> None:
         super().__init__(daemon=True)
         self._fleet = fleet
+        self._every = every
         self._rng = random.Random(f"trouble {seed}")
         self._over = threading.Event()
         self.made: Counter[str] = Counter()
 
     def run(self) -> None:
-        while not self._over.wait(self._rng.uniform(1.0, 4.0)):
+        while not self._over.wait(self._rng.uniform(0.4 * self._every, 1.6 * self._every)):
             name = self._rng.choice(MEMBERS)
             what = self._rng.choice(("killed", "frozen"))
             if what == "killed":
@@ -237,7 +238,7 @@ class Trouble(threading.Thread):
         self.join()
 
 
-def run(count: int, seed: int, at_once: int) -> int:
+def run(count: int, seed: int, at_once: int, trouble_every: float) -> int:
     wrong: list[str] = []
     happened: Counter[str] = Counter()
     began = time.monotonic()
@@ -248,7 +249,7 @@ def run(count: int, seed: int, at_once: int) -> int:
         store.prepare()
         log = Path(folder) / "log"
         fleet = Fleet(target, flows.__file__, log, **SETTINGS)
-        trouble = Trouble(fleet, seed)
+        trouble = Trouble(fleet, seed, trouble_every)
 
         def one(number: int) -> None:
             try:
@@ -291,8 +292,9 @@ def main() -> int:
     parser.add_argument("--flows", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=16)
+    parser.add_argument("--trouble-every", type=float, default=2.5, help="average seconds between kills and freezes")
     given = parser.parse_args()
-    return run(given.flows, given.seed, given.at_once)
+    return run(given.flows, given.seed, given.at_once, given.trouble_every)
 
 
 if __name__ == "__main__":

@@ -107,6 +107,11 @@ class JobSucceeded(RecruiterError):
     """The job succeeded, so recovering it would do its work a second time; give `again=True` if you mean that."""
 
 
+class JobRecovered(RecruiterError):
+    """The job was recovered before, so recovering it would do the work of that recovery a second time; give
+    `again=True` if you mean that."""
+
+
 class JobNotWaiting(RecruiterError):
     """The job cannot be changed now: a worker holds it, it waits for a signal or for other steps of its flow, or it is
     being cancelled. Nothing was changed."""

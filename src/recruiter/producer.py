@@ -18,7 +18,7 @@ from recruiter.clock import SystemClock
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import check_prefix, check_remark, id_told
-from recruiter.errors import JobExists, RecruiterError, SettingsError, StoreUnreachable
+from recruiter.errors import JobExists, PayloadSealed, RecruiterError, SettingsError, StoreUnreachable
 from recruiter.events import Event
 from recruiter.first_use import cached_property
 from recruiter.instruments import SendStart
@@ -40,7 +40,7 @@ from recruiter.store.in_session import (
     in_own_transaction,
     perform,
 )
-from recruiter.store.payload import Owner, Payload, PayloadCodec, Sealed
+from recruiter.store.payload import Owner, Payload, PayloadCodec, Sealed, owner_of
 from recruiter.views import find
 
 if TYPE_CHECKING:
@@ -150,7 +150,8 @@ class Producer(RegistryOwner):
         `by` is shown in the history of the job.
 
         Returns when it is durable; with a `session` it is part of the caller's own transaction. Raises JobNotFound if
-        the job has ended or does not exist, InvalidName, UnsupportedValue, JobTooLarge and InvalidSession.
+        the job has ended or does not exist, InvalidName, UnsupportedValue, JobTooLarge and InvalidSession; and
+        PayloadSealed if this process has another key than the producer of the job.
         """
         check_remark(by, None)
         name, stored = signal.checked_signal(name, data)
@@ -164,7 +165,16 @@ class Producer(RegistryOwner):
         """Sends a checked signal; false when the job cannot take it."""
 
         def steps(here: InSession) -> Steps[bool]:
-            owner = (yield from here.owner(job)) if self.payload.has_codec else Owner(job)
+            found = (yield from here.find_waiting(job)) if self.payload.has_codec else None
+            owner = Owner(job) if found is None else owner_of(found)
+            if found is not None:
+                # A job that takes a signal which it cannot open fails, and so does each job that repeats it.
+                try:
+                    self.payload.open_arguments(str(found.get("task")), found.get("args"), owner)
+                except PayloadSealed as error:
+                    raise PayloadSealed(
+                        f"job {id_told(job)} cannot be sent the signal {name!r}, because it could not open it: {error}"
+                    ) from error
             sealed = self.payload.seal(Sealed.SIGNAL, owner, stored, name)
             return (yield from here.signal(job, name, sealed, self.clock.now(), by))
 
@@ -181,15 +191,15 @@ class Producer(RegistryOwner):
         """Runs an ended job once more, as a new job; its `recovered_from` is the id of the old one, and its `key` is
         that of the old one.
 
-        The old job stays in the archive. A job that succeeded needs `again=True`. With a `session` the new job
-        is part of the caller's own transaction. Raises JobNotFound if the job has not ended or does not exist,
-        JobSucceeded, and InvalidSession.
+        The old job stays in the archive. A job that succeeded, or was recovered before, needs `again=True`. With a
+        `session` the new job is part of the caller's own transaction. Raises JobNotFound if the job has not ended or
+        does not exist, JobSucceeded, JobRecovered, and InvalidSession.
         """
         at = recover.checked_moment(schedule_at)
         job = recover.job_anew(self.store, find.meant(self.store, id), self.clock.now(), at, again=again)
         with self.instruments.producing(lambda: SendStart(job.task, 1, self, job.group)):
             job = self.instruments.stamped(job)
-            self.produce(recover.recovering(job), session)
+            self.produce(recover.recovering(job, again=again), session)
         return self.handle(job.id, key=job.key)
 
     arecover = async_face(recover)

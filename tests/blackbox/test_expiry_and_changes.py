@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from recruiter import JobNotWaiting, Recruiter, current_job
+from recruiter import JobNotWaiting, Recruiter, RetryManyTimes, current_job
 from recruiter.store.changes import Changes
 from recruiter.testing import Sandbox
 from tests.blackbox.conftest import Written
@@ -118,3 +118,44 @@ def test_a_reschedule_that_is_refused_changes_nothing_though_a_pause_came_betwee
 
     # then
     assert recruiter.find(added.id).scheduled_at == due
+
+
+def test_an_undone_reschedule_leaves_the_expiry_of_a_retry(
+    recruiter: Recruiter, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given a job that failed and waits for its retry, whose expiry counts from its first time, when a reschedule is
+    undone because a worker has just taken the job, then both times are as before."""
+
+    @recruiter.task(retry=RetryManyTimes(3, "1 hour"), expires="5 hours")
+    def fails() -> None:
+        raise ValueError("no")
+
+    job = fails.enqueue()
+    sandbox.run_due()
+    before = recruiter.find(job.id)
+    confirmed: Any = Changes._confirmed
+
+    def taken(changes: Changes, *arguments: Any) -> int:
+        monkeypatch.setattr(changes._roster, "held", lambda: {job.id: None})
+        return int(confirmed(changes, *arguments))
+
+    monkeypatch.setattr(Changes, "_confirmed", taken)
+    with pytest.raises(JobNotWaiting):
+        recruiter.reschedule(job.id, in_="2 hours")
+
+    after = recruiter.find(job.id)
+    assert (after.scheduled_at, after.expires_at) == (before.scheduled_at, before.expires_at)
+
+
+def test_a_job_that_failed_and_then_expired_says_so(recruiter: Recruiter, sandbox: Sandbox) -> None:
+    @recruiter.task(retry=RetryManyTimes(3, "1 hour"), expires="30 minutes")
+    def fails() -> None:
+        raise ValueError("no")
+
+    job = fails.enqueue()
+    sandbox.run_due()
+    sandbox.move_clock("2 hours")
+    sandbox.run_due()
+
+    assert recruiter.find(job.id).why == "expired"
+    assert "failed once, and expired: its next attempt had not started" in recruiter.explain(job.id)

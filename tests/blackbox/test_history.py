@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
-from recruiter import Recruiter
+from recruiter import Recruiter, SignalTimeout, current_job
 from recruiter.domain.job import Job, JobId
+from recruiter.testing import Sandbox
 from recruiter.web import dashboard
 from recruiter.web.server import served
 from tests.cli_here import here
@@ -90,7 +92,26 @@ def test_signals_sleeps_and_waits_are_told(recruiter: Recruiter, fleet: Start, a
     history = recruiter.find(id).history
     (sent,) = [entry for entry in history if entry.what == "signal"]
     assert (sent.new, sent.by, str(sent)) == ("approved", "ada", "got the signal 'approved' by ada")
-    assert "slept" in told(recruiter.find(id))
+    assert told(recruiter.find(id)) in (["slept", "signal", "continued"], ["slept", "continued", "signal"])
+    assert str(history[-1]) in ("ended its wait for the signal 'approved'", str(sent))
+
+
+def test_a_wait_that_timed_out_is_told(recruiter: Recruiter, target: str) -> None:
+    sandbox = Sandbox(recruiter, target)
+
+    @recruiter.task
+    def waits() -> None:
+        with suppress(SignalTimeout):
+            current_job.wait_for_any("approved", "refused", timeout="1 hour")
+
+    job = waits.enqueue()
+    sandbox.run_due()
+    sandbox.move_clock("2 hours")
+    sandbox.run_due()
+
+    (entry,) = recruiter.find(job.id).history
+    told_entry = "ended its wait for the signal 'approved or refused': the signal did not come in time"
+    assert (entry.what, str(entry)) == ("continued", told_entry)
 
 
 def test_recoveries_are_told_on_both_jobs(recruiter: Recruiter, fleet: Start, application: str) -> None:

@@ -6,10 +6,12 @@ import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from recruiter import InvalidFilter, JobSucceeded, Recruiter, RetryManyTimes, current_job
+from recruiter import InvalidFilter, JobNotFound, JobRecovered, JobSucceeded, Recruiter, RetryManyTimes, current_job
+from recruiter.steps import recover
 from tests.cli_here import here
 from tests.conftest import Starter, eventually
 
@@ -160,3 +162,51 @@ class TestAJobThatSucceeded:
             monkeypatch.setattr("builtins.input", lambda _, answer=answer: answer)
             assert here(target, "job", "recover", str(done))[0] == code
             assert local.jobs.count(state="waiting").number == waiting
+
+
+class TestAJobThatWasRecovered:
+    """A second recovery would do the work of the first a second time."""
+
+    @pytest.fixture
+    def failed(self, local: Recruiter) -> object:
+        @local.task
+        def fail() -> None:
+            raise ValueError("no")
+
+        handle = fail.enqueue()
+        local.run("fail")
+        assert local.find(handle.id).ended
+        return handle.id
+
+    def test_is_not_recovered_again_by_mistake(self, local: Recruiter, failed: str, target: str) -> None:
+        first = local.recover(failed)
+
+        with pytest.raises(JobRecovered, match=f"was recovered before, as '?{first.id}'?; .* again=True"):
+            local.recover(failed)
+        code, said = here(target, "job", "recover", str(failed), "--yes")
+
+        assert (code, "--again" in said) == (1, True)
+        assert local.jobs.count(state="waiting").number == 1
+
+    def test_is_recovered_again_on_purpose(self, local: Recruiter, failed: str, target: str) -> None:
+        local.recover(failed)
+        local.recover(failed, again=True)
+        assert here(target, "job", "recover", str(failed), "--again")[0] == 0
+        assert local.jobs.count(state="waiting").number == 3
+
+    def test_two_people_recover_it_at_the_same_time(
+        self, local: Recruiter, failed: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Given a call that has read the job, when another call recovers it, then the first call is refused."""
+        read = recover.job_anew
+
+        def late(*given: Any, **named: Any) -> Any:
+            job = read(*given, **named)
+            monkeypatch.undo()
+            local.recover(failed)
+            return job
+
+        monkeypatch.setattr(recover, "job_anew", late)
+        with pytest.raises(JobNotFound, match="just been recovered"):
+            local.recover(failed)
+        assert local.jobs.count(state="waiting").number == 1

@@ -13,6 +13,9 @@ from bson import Binary, encode
 from pymongo.collection import Collection
 
 from recruiter import Every, JobFailed, Recruiter, RetryManyTimes, SettingsError, State, current_job
+from recruiter.doctor import Thresholds, examine
+from recruiter.doctor.findings import Code
+from recruiter.errors import PayloadSealed
 from recruiter.testing import Sandbox
 
 pytest.importorskip("cryptography")
@@ -40,6 +43,10 @@ def recruiter(target: str, store: Any) -> Iterator[Recruiter]:
 def everything(recruiter: Recruiter) -> str:
     database = recruiter.store.database
     return repr([list(database[name].find({})) for name in database.list_collection_names()])
+
+
+def codes(recruiter: Recruiter) -> set[Code]:
+    return {finding.code for finding in examine(recruiter.store, Thresholds())}
 
 
 @pytest.fixture
@@ -186,6 +193,33 @@ class TestKeys:
         sandbox.run_due()
 
         assert job.result(timeout=60) == f"7 paid with {SECRET}"
+
+    def test_the_doctor_finds_an_unopened_job(self, recruiter: Recruiter, charge: Any, target: str) -> None:
+        charge.enqueue(7, SECRET)
+        assert Code.NOT_OPENED not in codes(recruiter)
+        with with_key(target, OTHER) as other:
+            other.task(name="charge")(lambda order, card: f"{order} {card}")
+            other.flush_jobs_synchronously(due_only=True)
+
+        assert Code.NOT_OPENED in codes(recruiter)
+
+    def test_a_signal_that_the_job_could_not_open_is_refused(self, recruiter: Recruiter, target: str) -> None:
+        """Given a job that waits, when a process with another key sends the signal, then the call says so, and the
+        signal of the right process is received."""
+        sandbox = Sandbox(recruiter, target, now=T0)
+
+        @recruiter.task
+        def order(number: int) -> str:
+            return f"{number} {current_job.wait_for('approved')}"
+
+        job = order.enqueue(1)
+        sandbox.run_due()
+        with with_key(target, OTHER) as other, pytest.raises(PayloadSealed, match="could not open it"):
+            other.signal(job.id, "approved", "forged")
+        recruiter.signal(job.id, "approved", "yes")
+        sandbox.run_due()
+
+        assert job.result() == "1 yes"
 
     def test_payloads_of_the_previous_release_open(self, recruiter: Recruiter, charge: Any, scheduled: Waiting) -> None:
         """They were bound to their task alone."""

@@ -7,11 +7,16 @@ import os
 import time
 from pathlib import Path
 
-from recruiter import Recruiter, RetryManyTimes, current_job
+from recruiter import Recruiter, RetryManyTimes, SignalTimeout, current_job
 from tests.chaos.ledger import Ledger
 
 EFFECTS = "effects"
 """The collection in which `counted` leaves its documents."""
+ORDERS = "orders"
+"""The collection in which producers leave a document in the transaction that enqueues an `ordered` job."""
+SIGNAL, SIGNAL_WITHIN_SECONDS = "go", 20.0
+"""The signal that `durable` waits for, and for how long: its producer may be killed before it sends it."""
+DEBOUNCED_SECONDS, THROTTLED_SECONDS = 0.3, 0.5
 MOST_LIMITED = 3
 """How many jobs of `limited` may run at once."""
 RATE, RATE_SECONDS = 3, 1.0
@@ -103,6 +108,45 @@ def counted(n: int) -> int:
     return _ended(n)
 
 
+@recruiter.task(retry=RetryManyTimes(100, 0.1))
+def durable(n: int) -> int:
+    """Charges once, sleeps, and waits for its producer. Each part is a run of its own."""
+    _run(n)
+    try:
+        current_job.once("charge", _charge)
+        current_job.sleep(0.05)
+        try:
+            current_job.wait_for(SIGNAL, timeout=SIGNAL_WITHIN_SECONDS)
+        except SignalTimeout:
+            ledger.write("timed out", job=str(current_job.id))
+        return n
+    finally:
+        _ended(n)
+
+
+def _charge() -> None:
+    facts = {"job": str(current_job.id), "attempt": current_job.attempt, "pid": os.getpid()}
+    ledger.write("charge", task=current_job.task, worker=current_job.worker, **facts)
+
+
+@recruiter.task
+def ordered(n: int) -> int:
+    """Enqueued in a transaction of its producer."""
+    return _ended(_run(n))
+
+
+@recruiter.task
+def latest(n: int) -> int:
+    """Debounced: the last call of each key decides the number."""
+    return _ended(_run(n))
+
+
+@recruiter.task
+def throttled(n: int) -> int:
+    """One of each key in a period."""
+    return _ended(_run(n))
+
+
 @recruiter.every("1 second", urn=TICK, late="all")
 def tick() -> None:
     _ended(_run(0))
@@ -110,7 +154,8 @@ def tick() -> None:
 
 _KINDS = (
     *((0, "slow"), (2, "once"), (22, "limited"), (24, "flaky"), (72, "part"), (72 + 2 * STEPS, "alone")),
-    *((85, "paced"), (88, "counted"), (94, "plain")),
+    *((85, "paced"), (88, "counted"), (94, "durable"), (100, "ordered"), (106, "latest"), (112, "throttled")),
+    (115, "plain"),
 )
 """Of a thousand jobs: from which on they are of which task."""
 _FROM = [first for first, _ in _KINDS]

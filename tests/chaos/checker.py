@@ -14,7 +14,17 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from tests.chaos.application import MOST_LIMITED, RATE, RATE_SECONDS, STEPS, TICK, flow_of, to_be_cancelled, waits_for
+from tests.chaos.application import (
+    MOST_LIMITED,
+    RATE,
+    RATE_SECONDS,
+    STEPS,
+    THROTTLED_SECONDS,
+    TICK,
+    flow_of,
+    to_be_cancelled,
+    waits_for,
+)
 from tests.chaos.faults import Fault
 
 Document = Mapping[str, Any]
@@ -59,6 +69,7 @@ class UniqueSend:
     new: bool
     asked_at: float
     acknowledged_at: float
+    number: int = 0
 
 
 @dataclass
@@ -80,6 +91,16 @@ class Evidence:
     unique: list[UniqueSend] = field(default_factory=list)
     effects: dict[int, int] = field(default_factory=dict)
     """What the jobs with a transaction of their own have left, by their number: how often."""
+    charges: list[Run] = field(default_factory=list)
+    """The runs of the step of `durable` that must be done once."""
+    signalled: dict[str, float] = field(default_factory=dict)
+    """Jobs whose signal was acknowledged, and when."""
+    timed_out: dict[str, float] = field(default_factory=dict)
+    """Jobs whose wait for the signal timed out, and when."""
+    orders: set[int] = field(default_factory=set)
+    """The documents that producers have committed together with a job, by its number."""
+    debounced: list[UniqueSend] = field(default_factory=list)
+    throttled: list[UniqueSend] = field(default_factory=list)
     epoch: float = 0.0
     """The Unix time at which the monotonic clock was zero."""
     dead_after: float = 15.0
@@ -100,6 +121,7 @@ def check(evidence: Evidence) -> list[Violation]:
     rules = (
         *(_nothing_lost, _one_record_each, _right_results, _runs_explained, _crashes_explained, _at_most_once),
         *(_losses_explained, _limit_held, _rate_held, _one_of_a_key, _flows_whole, _flows_in_order, _effects_once),
+        *(_steps_once, _signals_received, _orders_with_jobs, _last_call_wins, _periods_held),
         *(_each_occurrence_once, _nothing_left, _no_mistakes, _faults_came),
     )
     return [violation for rule in rules for violation in rule(evidence)]
@@ -293,6 +315,58 @@ def _effects_once(evidence: Evidence) -> Iterator[Violation]:
             )
 
 
+def _steps_once(evidence: Evidence) -> Iterator[Violation]:
+    """A durable step is done once; again only if a fault came before its checkpoint could be stored."""
+    hits = Hits(evidence.faults, evidence.dead_after)
+    charges = _by_job(evidence.charges)
+    for document in evidence.archived:
+        if document["task"] == "durable":
+            mine = charges.get(str(document["_id"]), [])
+            if document.get("done") and not mine:
+                yield Violation("steps once", f"job {document['_id']} succeeded without its step")
+            if len(mine) - 1 > sum(1 for charge in mine if hits.explain(charge)):
+                yield Violation("steps once", f"job {document['_id']} did its step {len(mine)} times")
+
+
+def _signals_received(evidence: Evidence) -> Iterator[Violation]:
+    for job, at in evidence.timed_out.items():
+        if evidence.signalled.get(job, at) < at - _SETTLED_WITHIN:
+            yield Violation("signals received", f"job {job} was sent its signal, and its wait timed out")
+
+
+def _orders_with_jobs(evidence: Evidence) -> Iterator[Violation]:
+    """A job and a document that were committed together are both there; of a transaction that was given up neither."""
+    jobs = {_number(document) for document in evidence.documents if document["task"] == "ordered"}
+    for number in jobs.symmetric_difference(evidence.orders):
+        which = "a document without its job" if number in evidence.orders else "a job without its document"
+        yield Violation("orders with jobs", f"number {number}: {which}")
+
+
+def _last_call_wins(evidence: Evidence) -> Iterator[Violation]:
+    """A debounced job runs with the number of its last call: not with one whose call was over before another began."""
+    numbers = {str(d["_id"]): _number(d) for d in evidence.archived if d["task"] == "latest"}
+    over = {(send.job, send.number): send.acknowledged_at for send in evidence.debounced}
+    for send in evidence.debounced:
+        if send.job not in numbers:
+            yield Violation("last call wins", f"job {send.job} was acknowledged for number {send.number}, and is gone")
+        elif over.get((send.job, numbers[send.job] or 0), send.asked_at) < send.asked_at:
+            yield Violation("last call wins", f"job {send.job} ran with {numbers[send.job]}, not with {send.number}")
+
+
+def _periods_held(evidence: Evidence) -> Iterator[Violation]:
+    """Two jobs of one key do not start in one period. A moment is allowed from the time at which a job was given."""
+    hits = Hits(evidence.faults, evidence.dead_after)
+    keys = {send.job: send.key for send in evidence.throttled}
+    starts: dict[str, list[float]] = defaultdict(list)
+    for run in sorted(evidence.runs, key=lambda run: run.start):
+        if run.job in keys and not hits.explain(run):
+            starts[keys[run.job]].append(run.start)
+    for key, moments in starts.items():
+        for before, after in itertools.pairwise(moments):
+            if after - before < THROTTLED_SECONDS / 2:
+                yield Violation("periods held", f"two jobs of key {key} started {after - before:.2f} s apart")
+
+
 def _each_occurrence_once(evidence: Evidence) -> Iterator[Violation]:
     """One job for each second between the first and the last occurrence."""
     ticks = [str(d["_id"]) for d in evidence.documents if d.get("urn") == TICK]
@@ -381,7 +455,7 @@ def surplus_runs(evidence: Evidence) -> Iterator[tuple[Document, list[Run], int]
     runs = _by_job(evidence.runs)
     for document in evidence.archived:
         mine = runs.get(str(document["_id"]), [])
-        surplus = len(mine) - int(document.get("attempts") or 0)
+        surplus = len(mine) - int(document.get("attempts") or 0) - int(document.get("snoozes") or 0)
         if surplus > 0:
             yield document, mine, surplus
 

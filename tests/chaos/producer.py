@@ -14,7 +14,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from recruiter.errors import JobNotFound, RecruiterError
+from pymongo.client_session import ClientSession
+from pymongo.errors import PyMongoError
+
+from recruiter.errors import JobNotFound, RecruiterError, StoreUnreachable
 from tests.chaos import application
 from tests.chaos.ledger import Ledger
 
@@ -87,7 +90,56 @@ def _send_slow(_: str, numbers: list[int]) -> Sent:
                 application.recruiter.cancel(handle.id)
 
 
-_SENDERS = {"slow": _send_slow, "part": _send_flows, "alone": _send_unique}
+def _send_durable(_: str, numbers: list[int]) -> Sent:
+    for number in numbers:
+        handle = application.durable.enqueue(number)
+        yield {number: str(handle.id)}, {}
+        application.recruiter.signal(handle.id, application.SIGNAL)
+        yield {}, {"signalled": str(handle.id)}
+
+
+def _send_ordered(_: str, numbers: list[int]) -> Sent:
+    """Each with a document of the application, in one transaction; every third transaction is given up."""
+    client = application.recruiter.store.client
+    orders = client[application.recruiter.store.target.database][application.ORDERS]
+    for number in numbers:
+
+        def write(session: ClientSession, number: int = number) -> str:
+            orders.insert_one({"_id": number}, session=session)
+            id = application.ordered.job(number).enqueue(session=session).id
+            if number % 3 == 0:
+                session.abort_transaction()
+            return str(id)
+
+        try:
+            with client.start_session() as session:
+                id = session.with_transaction(write)
+        except PyMongoError as error:
+            raise StoreUnreachable(str(error)) from error
+        if number % 3:
+            yield {number: id}, {}
+
+
+def _send_keyed(name: str, numbers: list[int]) -> Sent:
+    for number in numbers:
+        asked_at, key, job = time.monotonic(), application.key_of(number), getattr(application, name).job(number)
+        if name == "latest":
+            handle = job.debounce(application.DEBOUNCED_SECONDS, key).enqueue()
+        else:
+            handle = job.throttle(application.THROTTLED_SECONDS, key).enqueue()
+        facts = {"key": key, "new": handle.created, "asked_at": asked_at, "task": name, "number": number}
+        yield {}, {"keyed": str(handle.id), **facts}
+
+
+_SENDERS = {
+    "slow": _send_slow,
+    "part": _send_flows,
+    "alone": _send_unique,
+    "durable": _send_durable,
+    "ordered": _send_ordered,
+    "latest": _send_keyed,
+    "throttled": _send_keyed,
+}
 
 
 if __name__ == "__main__":

@@ -39,7 +39,9 @@ _SLOW_ONES, _SLOW_ONE = 3, 60.0
 _MISTAKE = "a bug in Recruiter"
 _EXECUTION = ("crashed", "worker", "ended_at", "class", "message")
 _NEEDED = {
-    **dict.fromkeys(("task", "args", "urn", "done", "result", "why", "reason", "attempts", "at_most_once"), 1),
+    **dict.fromkeys(
+        ("task", "args", "urn", "done", "result", "why", "reason", "attempts", "snoozes", "at_most_once"), 1
+    ),
     **{f"{name}.{each}": 1 for name in ("last_execution", "executions") for each in _EXECUTION},
 }
 """Of hundreds of thousands of jobs; the whole documents would not fit into memory."""
@@ -162,9 +164,17 @@ class ChaosRun:
         asked: set[int] = set()
         acknowledged: dict[int, str] = {}
         unique: list[UniqueSend] = []
+        keyed: dict[str, list[UniqueSend]] = {"latest": [], "throttled": []}
+        signalled: dict[str, float] = {}
+        runs = list(ledger.read(self._folder, "runs"))
         for line in ledger.read(self._folder, "sent"):
             if line["what"] == "asked":
                 asked.update(range(line["first"], line["first"] + line["count"]))
+            elif "keyed" in line:
+                facts = (line["asked_at"], line["at"], line["number"])
+                keyed[line["task"]].append(UniqueSend(line["key"], line["keyed"], line["new"], *facts))
+            elif "signalled" in line:
+                signalled[line["signalled"]] = line["at"]
             elif line["what"] == "acknowledged":
                 acknowledged.update((int(number), id) for number, id in line["jobs"].items())
                 if "key" in line:
@@ -173,12 +183,18 @@ class ChaosRun:
         return Evidence(
             acknowledged,
             asked,
-            list(_runs(ledger.read(self._folder, "runs"))),
+            list(_runs(line for line in runs if line["what"] in ("start", "end"))),
             faults.faults,
             scheduled=list(database.recruiter.scheduled.find({}, _NEEDED)),
             archived=list(database.recruiter.archived.find({}, _NEEDED)),
             unique=unique,
             effects={each["_id"]: each["count"] for each in database[application.EFFECTS].find({})},
+            charges=[_charge(line) for line in runs if line["what"] == "charge"],
+            signalled=signalled,
+            timed_out={line["job"]: line["at"] for line in runs if line["what"] == "timed out"},
+            orders={each["_id"] for each in database[application.ORDERS].find({}, {"_id": 1})},
+            debounced=keyed["latest"],
+            throttled=keyed["throttled"],
             epoch=time.time() - time.monotonic(),
             roster=list(database.recruiter.roster.find({})),
             orphans=orphans,
@@ -218,6 +234,10 @@ def _runs(lines: Iterable[ledger.Line]) -> Iterable[Run]:
         for start, task, worker, attempt in sorted(begun):
             end = over.pop(0) if over and over[0] >= start else None
             yield Run(key[0], task, worker, key[1], attempt, start, end)
+
+
+def _charge(line: ledger.Line) -> Run:
+    return Run(line["job"], line["task"], line["worker"], line["pid"], line["attempt"], line["at"], line["at"])
 
 
 def _mistakes(folder: Path) -> Iterable[str]:

@@ -168,6 +168,34 @@ def test_a_flawless_run_has_no_violations() -> None:
             },
             id="a crash long after MongoDB was away",
         ),
+        pytest.param("steps once", {"archived": [an_end(task="durable")]}, id="a job without its step"),
+        pytest.param(
+            "steps once",
+            {"archived": [an_end(task="durable")], "charges": [a_run(), a_run(start=11.0)]},
+            id="a step that was done twice without a fault",
+        ),
+        pytest.param(
+            "signals received", {"signalled": {"a": 1.0}, "timed_out": {"a": 21.0}}, id="a signal that was not received"
+        ),
+        pytest.param("orders with jobs", {"orders": {7}}, id="a document without its job"),
+        pytest.param("orders with jobs", {"archived": [an_end(task="ordered")]}, id="a job without its document"),
+        pytest.param(
+            "last call wins",
+            {
+                "archived": [an_end(task="latest")],
+                "debounced": [replace(a_send("a", 1.0), number=1), replace(a_send("a", 2.0), number=2)],
+            },
+            id="a debounced job with the number of an earlier call",
+        ),
+        pytest.param("last call wins", {"debounced": [a_send("gone", 1.0)]}, id="a debounced job that is gone"),
+        pytest.param(
+            "periods held",
+            {
+                "runs": [a_run(task="throttled"), a_run(task="throttled", job="b", start=10.1)],
+                "throttled": [a_send("a", 1.0), a_send("b", 2.0)],
+            },
+            id="two throttled jobs in one period",
+        ),
         pytest.param("nothing left", {"roster": [{"_id": WORKER}]}, id="a worker left on the roster"),
         pytest.param("nothing left", {"orphans": ["12 sleep"]}, id="a process left behind"),
         pytest.param(

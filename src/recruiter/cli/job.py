@@ -34,7 +34,7 @@ from recruiter.domain.lane import Lane
 from recruiter.domain.search.filter import JobFilter, Page
 from recruiter.domain.state import State
 from recruiter.domain.text import plural
-from recruiter.errors import JobSucceeded, RecruiterError, SettingsError, StoreError
+from recruiter.errors import JobRecovered, JobSucceeded, RecruiterError, SettingsError, StoreError
 from recruiter.job_actions import JOB_ACTIONS, ActionResult, JobAction
 from recruiter.jobs import MOST_LISTED
 from recruiter.views.explain import waiting_reasons
@@ -330,8 +330,9 @@ def _one(
     id = recruiter.jobs.id_of(text)
     try:
         return action.one(recruiter, id, **options)
-    except JobSucceeded:
-        question = f"Job {id} succeeded. Do its work a second time?"
+    except (JobSucceeded, JobRecovered) as error:
+        what = "succeeded" if isinstance(error, JobSucceeded) else "was recovered before"
+        question = f"Job {id} {what}. Do its work a second time?"
         if chosen.yes or not sys.stdin.isatty() or not ask(question, False):
             raise
         return action.one(recruiter, id, **options | {"again": True})

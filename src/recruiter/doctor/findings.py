@@ -42,6 +42,7 @@ class Code(StrEnum):
     SATURATED = "saturated"
     LONG_JOB = "long-job"
     NOT_SERVED = "not-served"
+    NOT_OPENED = "not-opened"
     NEVER_FITS = "never-fits"
     ZERO_LIMIT = "zero-limit"
     PAUSED = "paused"

@@ -27,6 +27,7 @@ from recruiter.views.resources import read_situation
 
 _MAX_REASON_CHARACTERS = 200
 _MAX_TASKS_NAMED = 3
+_MAX_UNOPENED = 100
 
 
 def _lanes(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
@@ -230,6 +231,16 @@ def _set_aside(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator
             yield note("jobs", Code.SET_ASIDE, text, todo)
 
 
+def _unopened(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
+    found = store.scheduled.unopened(store.clock.now(), _MAX_UNOPENED)
+    if found:
+        more = " or more" if len(found) == _MAX_UNOPENED else ""
+        text = f"{plural(len(found), 'job')}{more} could not be opened by a worker: {found[0]['unopened']}"
+        yield problem(
+            "jobs", Code.NOT_OPENED, text, f"See recruiter job show {found[0]['_id']}. Give the workers the key"
+        )
+
+
 def _inbox(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
     count = store.scheduled.count_inbox()
     if count:
@@ -238,7 +249,7 @@ def _inbox(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
         yield note("jobs", Code.INBOX, text, "A leader adopts them within seconds. If their number grows, see its log")
 
 
-CHECKS = (_lanes, _long_jobs, _inbox, _set_aside)
+CHECKS = (_lanes, _long_jobs, _unopened, _inbox, _set_aside)
 
 
 def _schedulers(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:

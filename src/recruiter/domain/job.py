@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -96,6 +97,8 @@ class Happened(StrEnum):
     SLEPT = "slept"
     WAITED = "waited"
     """It left its worker to wait for a signal."""
+    CONTINUED = "continued"
+    """A wait for a signal has ended: the signal came, or its time was over."""
     FLOW_PAUSED = "flow-paused"
     CANCELLED = "cancelled"
     """At the request of a person."""
@@ -130,6 +133,8 @@ class HistoryEntry(NamedTuple):
                 text = f"got the signal {new!r}"
             case Happened.WAITED:
                 text = f"left its slot to wait for the signal {new!r}"
+            case Happened.CONTINUED:
+                text = f"ended its wait for the signal {new!r}"
             case Happened.RECOVERED:
                 text = f"recovered as {new}" if self.new is not None else f"made to repeat {old}"
             case _:
@@ -375,10 +380,19 @@ class Job:
         return self.executions[-1].message if self.executions else None
 
 
+_WAIT = re.compile(r"wait_for(?:_any)? (.+) \d+", re.DOTALL)
+"""The name of the checkpoint of a wait that has ended."""
+
+
 def _history(job: Job) -> tuple[HistoryEntry, ...]:
     entries = [*job.changes, *(HistoryEntry(sent.at, Happened.SIGNAL, sent.by, new=sent.name) for sent in job.signals)]
     slept = (done for done in job.checkpoints if done.name.startswith("sleep "))
     entries += (HistoryEntry(done.at, Happened.SLEPT) for done in slept)
+    for done in job.checkpoints:
+        if (waited := _WAIT.fullmatch(done.name)) is not None:
+            reason = "the signal did not come in time" if done.problem == NO_SIGNAL else None
+            names = waited[1].replace(", ", " or ")
+            entries.append(HistoryEntry(done.at, Happened.CONTINUED, reason=reason, new=names))
     if job.waits_for is not None:
         entries.append(HistoryEntry(job.waits_for.since, Happened.WAITED, new=" or ".join(job.waits_for.names)))
     if job.cancel is not None and job.cancel.at is not None:

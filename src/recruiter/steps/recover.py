@@ -12,7 +12,7 @@ from recruiter.domain.job import ArchivedJob, Job, JobId
 from recruiter.domain.names import id_told
 from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.text import shown
-from recruiter.errors import InvalidFlow, InvalidJob, JobNotFound, JobSucceeded
+from recruiter.errors import InvalidFlow, InvalidJob, JobNotFound, JobRecovered, JobSucceeded
 from recruiter.store.batches import ids_in_batches
 from recruiter.store.codec import anew, encode_job
 from recruiter.store.database import Store
@@ -22,7 +22,7 @@ from recruiter.store.search import matching
 
 def job_anew(store: Store, id: JobId, now: datetime, at: datetime | None, *, again: bool) -> Job:
     """The job that repeats an ended job, due now or at `at`; not stored yet. A job that succeeded is repeated only with
-    `again`. Raises JobNotFound, JobSucceeded, InvalidFlow."""
+    `again`, and so is a job that was recovered before. Raises JobNotFound, JobSucceeded, JobRecovered, InvalidFlow."""
     ended = store.archived.get(id)
     if ended is None:
         waiting = " it has not ended yet" if store.scheduled.exists(id) else " there is no such job"
@@ -38,6 +38,12 @@ def job_anew(store: Store, id: JobId, now: datetime, at: datetime | None, *, aga
         )
     if ended.flow is not None and not ended.done and ended.recovered_as is not None:
         raise _recovered_before(store, ended, ended.flow)
+    if ended.recovered_as is not None and not again:
+        raise JobRecovered(
+            f"job {id_told(id)} was recovered before, as {id_told(ended.recovered_as)}; recovering it again would do "
+            "the same work twice. If the new job has failed too, recover the new one. To repeat the old one, give "
+            "again=True (on the command line --again)"
+        )
     return _anew(store, ended, now, at or now)
 
 
@@ -59,16 +65,16 @@ def _recovered_before(store: Store, ended: ArchivedJob, place: FlowStep) -> Inva
     )
 
 
-def recovering(job: Job) -> Callable[[InSession], Steps[None]]:
+def recovering(job: Job, *, again: bool = False) -> Callable[[InSession], Steps[None]]:
     """Stores the job that repeats another. Raises JobNotFound, InvalidFlow."""
     old = job.recovered_from
     assert old is not None
 
     def write(here: InSession) -> Steps[None]:
-        if (yield from here.recover({old: encode_job(job)}, again=True, cancelled=True)):
+        if (yield from here.recover({old: encode_job(job)}, again=again, cancelled=True)):
             return
         if job.flow is None:
-            raise JobNotFound(f"job {job.recovered_from!r} cannot be recovered: it has just been removed")
+            raise JobNotFound(f"job {job.recovered_from!r} cannot be recovered: it has just been recovered or removed")
         raise InvalidFlow(
             f"job {job.recovered_from!r}, a step of flow {job.flow.flow}, cannot be recovered: it has just been "
             "recovered, or forgotten with its flow"

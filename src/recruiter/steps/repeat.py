@@ -27,7 +27,8 @@ _OPTIONS = options()
 
 
 def put(store: Store, scheduler: Scheduler) -> Scheduler | None:
-    """Creates or changes it; returns the previous scheduler. Occurrences that have not begun are changed too."""
+    """Creates or changes it; returns the previous scheduler. Occurrences that have not begun are changed too. If a run
+    begins in the same moment, its next attempt or its next write may see the new definition."""
     before = store.schedulers.put(scheduler)
     if before is not None and not before.same_definition(scheduler):
         fields: Document = {name: value for name, value in job_document(scheduler.template).items() if name not in _OWN}

@@ -47,7 +47,7 @@ from recruiter.store.collections import archived, creations, flows, roster, sche
 from recruiter.store.errors import DUPLICATE_KEY, is_duplicate, translate
 from recruiter.store.fields import moment_or_none
 from recruiter.store.job_fields import begun_at, dependencies
-from recruiter.store.payload import Owner, owner_of
+from recruiter.store.payload import Owner
 from recruiter.store.roster_fields import job_ids_in
 from recruiter.store.sessions import DURABLE
 
@@ -448,9 +448,10 @@ class InSession:
             raise _exists(id)
         return documents
 
-    def owner(self, id: JobId) -> Steps[Owner]:
-        found = yield from self._find(scheduled.NAME, [id], {"origin": 1, "recovered_from": 1})
-        return owner_of(found[0]) if found else Owner(id)
+    def find_waiting(self, id: JobId) -> Steps[Document | None]:
+        """The stored job, if it has not ended."""
+        found = yield from self._find(scheduled.NAME, [id])
+        return found[0] if found else None
 
     def signal(self, id: JobId, name: str, data: Any, at: datetime, by: str | None = None) -> Steps[bool]:
         """Sends a signal to a job. False when there is no such job, or it has too many signals."""

@@ -8,7 +8,7 @@ docs/reference/documents.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Flag, auto
 from functools import partial
 from typing import Any, NamedTuple
@@ -184,6 +184,9 @@ def begun_at(document: Mapping[str, Any]) -> datetime | None:
     old = document.get("attempts") or document.get("snoozes")
     return moment_or_none(first.get("started_at")) or (moment_or_none(document.get("created_at")) if old else None)
 
+
+UNKNOWN_TASK_PAUSE = timedelta(minutes=1)
+"""The wait of a job that came to a worker which does not know its task, or cannot open its arguments."""
 
 NOT_BEGUN: Fields = {"begun_at": None, "attempts": 0, "snoozes": {"$in": [None, 0]}}
 """The same as a condition on documents in `scheduled`."""

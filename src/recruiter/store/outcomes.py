@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -48,9 +48,18 @@ from recruiter.store.codec import (
 )
 from recruiter.store.errors import DRIVER_REFUSES
 from recruiter.store.fields import is_text
-from recruiter.store.job_fields import UNLOCKED, Use, begun_at, flow_document, names, progress_from, pushed, waits_after
+from recruiter.store.job_fields import (
+    UNKNOWN_TASK_PAUSE,
+    UNLOCKED,
+    Use,
+    begun_at,
+    flow_document,
+    names,
+    progress_from,
+    pushed,
+    waits_after,
+)
 
-_UNKNOWN_TASK_PAUSE = timedelta(minutes=1)
 _SMALL_FIELDS = frozenset(names(Use.SMALL))
 _LARGE_FIELDS = frozenset(names(Use.LARGE))
 _PLANNED_FIELDS = frozenset(names(Use.PLANNED))
@@ -479,7 +488,7 @@ def not_released(document: Document, why: Why, at: datetime, reason: str) -> ToA
 def misplaced(document: Document, at: datetime) -> Rescheduled:
     """A job that came to a process which does not know its task: to the lane where it belongs, or to wait a while."""
     lane = lane_of(document)
-    later = {"scheduled_at": at + _UNKNOWN_TASK_PAUSE, "postponed": True}
+    later = {"scheduled_at": at + UNKNOWN_TASK_PAUSE, "postponed": True}
     fields = {"lane": lane} if document.get("lane") != lane else later
     return rescheduled(document["_id"], document["attempts"], fields, event=JobEvent("job.misplaced", {}))
 
@@ -487,7 +496,7 @@ def misplaced(document: Document, at: datetime) -> Rescheduled:
 def unopened(document: Document, at: datetime, reason: str) -> Rescheduled:
     """A job whose payload this process cannot open: it waits a while for a worker with the codec and the key. Its code
     has not run, and no attempt is counted."""
-    fields = {"scheduled_at": at + _UNKNOWN_TASK_PAUSE, "postponed": True, "unopened": cut(reason)}
+    fields = {"scheduled_at": at + UNKNOWN_TASK_PAUSE, "postponed": True, "unopened": cut(reason)}
     event = JobEvent("job.unopened", {"error": fields["unopened"]})
     return rescheduled(document["_id"], document["attempts"], fields, event=event)
 

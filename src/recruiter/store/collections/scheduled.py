@@ -48,6 +48,7 @@ from recruiter.store.job_fields import (
     MOST_ATTEMPTS,
     NOT_BEGUN,
     NULLABLE,
+    UNKNOWN_TASK_PAUSE,
     WAITS_FOR_SIGNAL,
 )
 from recruiter.store.reading import ParsedCollection, parse_one, parsed, readable
@@ -395,6 +396,12 @@ class Scheduled(ParsedCollection):
         """Cancelled jobs that no worker holds; one batch."""
         query = {"lane": CANCELLED_LANE, "_id": {"$nin": list(held)}}
         return parsed(NAME, first_batch(self._raw.find(query, hint=DUE, limit=limit)), _with_an_id)
+
+    @store_call
+    def unopened(self, now: datetime, limit: int) -> list[Document]:
+        """Jobs that a worker could not open and that wait for another worker, with their tasks and the reasons."""
+        query = {"postponed": True, "scheduled_at": {"$lte": now + UNKNOWN_TASK_PAUSE}, "unopened": TEXT}
+        return list(self.collection.find(query, {"task": 1, "unopened": 1}, hint=POSTPONED, limit=limit))
 
     @store_call
     def flags(self, limit: int) -> dict[JobId, Document]:
