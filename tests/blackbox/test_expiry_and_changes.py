@@ -158,4 +158,4 @@ def test_a_job_that_failed_and_then_expired_says_so(recruiter: Recruiter, sandbo
     sandbox.run_due()
 
     assert recruiter.find(job.id).why == "expired"
-    assert "failed once, and expired: its next attempt had not started" in recruiter.explain(job.id)
+    assert "failed 1 time, and expired: its next attempt had not started" in recruiter.explain(job.id)

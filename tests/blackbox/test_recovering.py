@@ -80,7 +80,7 @@ def test_a_card_is_charged_once_however_often_the_job_is_recovered(
     assert [path.name for path in bank.glob("charge-*")] == ["charge-order-7"]
     assert len(list(bank.glob("call-*"))) == 7
     assert {recruiter.find(each).key for each in (first.id, second.id, third.id, last.id)} == {first.id}
-    assert (second.key, recruiter.recover(third.id).key) == (first.id, first.id)
+    assert (second.key, recruiter.recover(third.id, again=True).key) == (first.id, first.id)
 
 
 def test_the_key_of_a_job_is_shown_wherever_the_job_is(local: Recruiter, target: str) -> None:
