@@ -25,7 +25,8 @@ T = TypeVar("T")
 
 MAX_BATCH_BYTES = 8 * 1024 * 1024
 """One transaction of this size takes MongoDB a few tenths of a second, in which other processes get their turn."""
-_MAX_LOCKED_PER_TRANSACTION = 500
+_MAX_PER_TRANSACTION, _MAX_IN_TRANSACTIONS = 500, 1000
+"""Number of documents that one transaction and one call of `write_unlocked` write beside a locked document."""
 
 
 def in_batches(items: Iterable[T], size_of: Callable[[T], int], most: int) -> Iterator[list[T]]:
@@ -87,13 +88,18 @@ def write_unlocked(
     Then `write(some, session)` changes some of the `ids` in a transaction, because a transaction does not wait for
     another: halves of them, until each document that cannot be written now is alone. Returns the sum of the numbers,
     without that of the interrupted call, and the ids of these documents."""
-    try:
-        with pymongo.timeout(LOCKED_FOR_SECONDS):
-            return write(None, None), []
-    except StoreUnreachable as error:
-        if not getattr(error.__cause__, "timeout", False):
-            raise
-    left: list[Any] = []
+    to_write: Sequence[Any] | None = None
+    while True:
+        try:
+            with pymongo.timeout(LOCKED_FOR_SECONDS):
+                return write(None, None), []
+        except StoreUnreachable as error:
+            if not getattr(error.__cause__, "timeout", False):
+                raise
+        before, to_write = to_write, ids()
+        if len(to_write) <= _MAX_IN_TRANSACTIONS or (before is not None and len(to_write) >= len(before)):
+            break  # otherwise there are only very many, and the next call continues
+    left = list(to_write[_MAX_IN_TRANSACTIONS:])
     numbers: list[int] = []
     with collection.database.client.start_session() as session:
 
@@ -101,7 +107,7 @@ def write_unlocked(
         def write_some(some: Sequence[Any]) -> None:
             numbers.append(run_transaction(session, lambda session: write(some, session), locked_for=0.0))
 
-        for batch in in_batches(ids(), lambda _: 0, _MAX_LOCKED_PER_TRANSACTION):
+        for batch in in_batches(to_write[:_MAX_IN_TRANSACTIONS], lambda _: 0, _MAX_PER_TRANSACTION):
             write_split(batch, write_some, lambda id, _: left.append(id))
     return sum(numbers), left
 
