@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from recruiter.domain.duration import brief, humanize
 from recruiter.domain.job import Job, JobId
@@ -18,10 +20,14 @@ from recruiter.web import schemas
 from recruiter.web.schemas import Amount, FlowRow, FlowStepRow, Level
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from recruiter.store.roster_fields import RosterEntry
     from recruiter.views.analytics import Performance
     from recruiter.views.explain import WaitReason
     from recruiter.views.resources import LimitUse
+
+R = TypeVar("R", bound="DataclassInstance")
 
 _TREND = 24
 _SEEN_AT_LEAST = timedelta(minutes=11)
@@ -63,14 +69,30 @@ def slow(task: str, since: datetime | None, usual: Mapping[str, float], now: dat
     return f"longer than 99 of 100 jobs of {task} took in the last day ({brief(most)})"
 
 
+def _copied(kind: type[R], source: object, **other: Any) -> R:
+    """A row with the attributes of the source that have the names of its fields, and with the other values. Ids and
+    states become text, and every collection becomes a list or a dictionary."""
+    for each in fields(kind):
+        if each.name not in other:
+            other[each.name] = _as_declared(str(each.type), getattr(source, each.name))
+    return kind(**other)
+
+
+def _as_declared(type: str, value: Any) -> Any:
+    if type == "str":
+        return str(value.value if isinstance(value, Enum) else value)
+    if type == "list[str]":
+        return [str(inner) for inner in value]
+    return list(value) if type.startswith("list[") else dict(value) if type.startswith("dict[") else value
+
+
 def worker(
     entry: RosterEntry, said: Mapping[JobId, Job], usual: Mapping[str, float], now: datetime
 ) -> schemas.WorkerRow:
     worker, drained = entry.registration, entry.drained
-    return schemas.WorkerRow(
-        id=entry.id,
-        host=entry.host,
-        pid=entry.pid,
+    return _copied(
+        schemas.WorkerRow,
+        entry,
         state=entry.state(now),
         slots=worker.slots,
         holds=worker.holds,
@@ -78,13 +100,7 @@ def worker(
         tasks=sorted(worker.tasks),
         runs=[run_of(run, said, usual, now) for run in sorted(entry.running, key=lambda run: run["since"])],
         resources={name: float(value) for name, value in worker.resources.amounts().items()},
-        joined_at=entry.joined_at,
-        seen_at=entry.seen_at,
         drained=None if drained is None else {name: drained.get(name) for name in ("at", "by", "reason")},
-        clock_offset=entry.clock_offset,
-        version=entry.version,
-        memory_bytes=entry.memory_bytes,
-        cpu=entry.cpu,
     )
 
 
@@ -148,18 +164,8 @@ def waiting(kind: Kind, queue: Queue, reason: WaitReason | None) -> schemas.Wait
 
 def performance(each: Performance) -> schemas.PerformanceRow:
     took = each.execution_time
-    return schemas.PerformanceRow(
-        name=each.name,
-        ended=each.ended,
-        failed=each.failed,
-        share=each.share,
-        p50=took.median,
-        p95=took.p95,
-        p99=took.p99,
-        total_seconds=each.total_seconds,
-        latency_p95=each.latency.p95,
-        trend=list(each.trend),
-    )
+    times = {"p50": took.median, "p95": took.p95, "p99": took.p99, "latency_p95": each.latency.p95}
+    return _copied(schemas.PerformanceRow, each, **times)
 
 
 def shown_text(row: Mapping[str, Any]) -> str:
@@ -200,35 +206,11 @@ def place(target: str, database: str) -> str:
 
 
 def flow_row(flow: FlowReport, why: str | None) -> FlowRow:
-    return FlowRow(
-        str(flow.id),
-        flow.name,
-        flow.owner,
-        flow.state.value,
-        flow.total,
-        flow.progress,
-        dict(flow.counts),
-        flow.note,
-        flow.created_at,
-        flow.ended_at,
-        why,
-    )
+    return _copied(FlowRow, flow, steps=flow.total, why=why)
 
 
 def flow_step(step: StepReport) -> FlowStepRow:
-    return FlowStepRow(
-        str(step.step),
-        str(step.job),
-        step.task,
-        step.state,
-        [str(other) for other in step.after],
-        [str(other) for other in step.any],
-        None if step.on is None else step.on.value,
-        step.error,
-        step.started_at,
-        step.ended_at,
-        step.name,
-    )
+    return _copied(FlowStepRow, step, on=None if step.on is None else step.on.value)
 
 
 def labels(steps: Sequence[FlowStepRow], arguments: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
