@@ -69,8 +69,3 @@ def flaky() -> str:
 @recruiter.task
 def broken() -> None:
     raise ValueError("no such order")
-
-
-@recruiter.task(max_crashes=1)
-def nightly() -> None:
-    os.abort()

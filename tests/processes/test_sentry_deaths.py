@@ -82,20 +82,32 @@ def test_each_kind_of_end_reaches_sentry_once(start: Starter, lead: Lead, tmp_pa
 
 
 @pytest.mark.usefixtures("shop")
-def test_a_run_of_a_repeatable_job_that_crashes_is_one_failed_check_in(
-    start: Starter, lead: Lead, tmp_path: Path
-) -> None:
-    reported.nightly.job().repeat_with_policy(Every("1s")).with_urn("nightly").create()
-    lead()
+def test_each_run_of_a_repeatable_job_is_one_check_in(start: Starter, lead: Lead, tmp_path: Path) -> None:
+    """Given repeatable jobs of which one is lost with its worker, one crashes, one overruns its time, one fails and one
+    is retried; when runs of all have ended, then each run has one end, in the check-in that it began."""
+    lead(dead_after=3.0)
+    killed = at_work(start, tmp_path, "--processes", "1")
+    reported.transfer.job(str(tmp_path / "started")).repeat_with_policy(Every("1s")).with_urn("transfer").create()
+    eventually((tmp_path / "started").exists)
+    reported.recruiter.scheduler("transfer").pause()
+    killed.signal(signal.SIGKILL)
+
     at_work(start, tmp_path)
-    ended = eventually(lambda: [told for told in sent(tmp_path, "check_in") if told["status"] == "error"][:1])[0]
-    (began,) = (
-        told
-        for told in sent(tmp_path, "check_in")
-        if told["check_in_id"] == ended["check_in_id"] and told["status"] == "in_progress"
-    )
-    assert began["monitor_slug"] == ended["monitor_slug"] == "nightly"
-    assert len([told for told in sent(tmp_path, "check_in") if told["check_in_id"] == ended["check_in_id"]]) == 2
+    for task in (reported.crash, reported.overrun, reported.broken, reported.flaky):
+        task.job().repeat_with_policy(Every("2s")).with_urn(task.name).create()
+
+    def statuses(urn: str) -> list[str]:
+        """Of the run that ended first."""
+        check_ins = [told for told in sent(tmp_path, "check_in") if told["monitor_slug"] == urn]
+        ended = [told["check_in_id"] for told in check_ins if told["status"] != "in_progress"]
+        return [told["status"] for told in check_ins if ended and told["check_in_id"] == ended[0]]
+
+    ends = {"transfer": "error", "crash": "error", "overrun": "error", "broken": "error", "flaky": "ok"}
+    for urn in ends:
+        eventually(lambda urn=urn: statuses(urn), REPORT_WITHIN_SECONDS)  # type: ignore[misc]
+    for urn, end in ends.items():
+        assert [status for status in statuses(urn) if status != "in_progress"] == [end], urn
+        assert "in_progress" in statuses(urn), urn
 
 
 @pytest.mark.usefixtures("shop")
