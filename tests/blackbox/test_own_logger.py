@@ -27,8 +27,11 @@ handlers = ["mine"]
 """
 
 
-@pytest.mark.parametrize("program", ["recruiter", "worker", "cleaner"])
-@pytest.mark.parametrize("bootstrap", [True, False], ids=["next to the application", "in the folder of the settings"])
+@pytest.mark.parametrize(
+    ("program", "bootstrap"),
+    [("recruiter", True), ("worker", True), ("cleaner", True), ("cleaner", False)],
+    ids=lambda value: {True: "next to the application", False: "in the folder of the settings"}.get(value, value),
+)
 def test_a_logger_class_next_to_the_application_is_found(
     start: Starter, tmp_path: Path, program: str, bootstrap: bool
 ) -> None:
