@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
 from typing import TypeVar
@@ -26,6 +27,7 @@ from recruiter import Recruiter
 from recruiter.embedded import EmbeddedServer
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
+from recruiter.testing import Sandbox
 from tests.bench import Bench
 from tests.prepared import Databases
 from tests.warm import Forked, close_at_once, warm
@@ -181,6 +183,12 @@ def recruiter(target: str, store: Store) -> Iterator[Recruiter]:
     del store  # prepared
     with Recruiter(target) as recruiter:
         yield recruiter
+
+
+@pytest.fixture
+def sandbox(recruiter: Recruiter, target: str) -> Sandbox:
+    """A stopped clock, at the beginning of 2030."""
+    return Sandbox(recruiter, target, now=datetime(2030, 1, 1, tzinfo=UTC))
 
 
 class Process:

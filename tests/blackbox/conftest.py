@@ -33,15 +33,23 @@ def scheduled(target: str, recruiter: Recruiter) -> Iterator[Collection[dict[str
 
 
 @pytest.fixture
-def application(tmp_path: Path) -> Written:
-    """Writes an application to a file, and returns its path for `--bootstrap`."""
+def local(target: str) -> Iterator[Recruiter]:
+    """An application whose jobs this test runs itself, on a database that it prepares itself."""
+    with Recruiter(target) as recruiter:
+        yield recruiter
+
+
+@pytest.fixture
+def application(request: pytest.FixtureRequest, tmp_path: Path) -> Written | str:
+    """The path of the file's `APPLICATION` for `--bootstrap`; in a file without one, a function that writes one."""
 
     def written(source: str) -> str:
         path = tmp_path / "application.py"
         path.write_text(dedent(source))
         return str(path)
 
-    return written
+    source: str | None = getattr(request.module, "APPLICATION", None)
+    return written if source is None else written(source)
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,6 @@ T0 = datetime(2030, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 
 
-@pytest.fixture
-def sandbox(recruiter: Recruiter, target: str) -> Sandbox:
-    return Sandbox(recruiter, target, now=T0)
-
-
 class TestDebounce:
     def test_a_job_that_sleeps_is_neither_postponed_nor_replaced(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
         done: list[str] = []

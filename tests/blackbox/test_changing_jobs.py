@@ -45,13 +45,6 @@ def approves() -> str:
 """
 
 
-@pytest.fixture
-def application(tmp_path: Path) -> str:
-    file = tmp_path / "application.py"
-    file.write_text(APPLICATION)
-    return str(file)
-
-
 @pytest.mark.parametrize("way", ["one by one", "by a filter"])
 def test_a_job_whose_reschedule_was_acknowledged_does_not_run_before(
     recruiter: Recruiter, fleet: Fleet, start: Fleet, application: str, tmp_path: Path, way: str

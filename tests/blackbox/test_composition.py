@@ -3,7 +3,6 @@ in flows, and the order in which released steps run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from runpy import run_path
 from textwrap import dedent
 from typing import Any
@@ -14,13 +13,6 @@ from recruiter import FlowState, InvalidFlow, Recruiter, current_job
 from recruiter.crypto import Zlib
 from tests.blackbox.conftest import Written
 from tests.conftest import Starter, eventually
-
-
-@pytest.fixture
-def local(target: str) -> Iterator[Recruiter]:
-    """An application whose jobs this test runs itself."""
-    with Recruiter(target) as recruiter:
-        yield recruiter
 
 
 class Shop:

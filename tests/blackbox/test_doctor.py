@@ -42,13 +42,6 @@ def kills() -> None:
 """
 
 
-@pytest.fixture
-def application(tmp_path: Path) -> str:
-    file = tmp_path / "application.py"
-    file.write_text(APPLICATION)
-    return str(file)
-
-
 class Doctor:
     def __init__(self, target: str) -> None:
         self._target = target

@@ -16,11 +16,6 @@ T0 = datetime(2030, 1, 1, tzinfo=UTC)
 MEGABYTE = 1024 * 1024
 
 
-@pytest.fixture
-def sandbox(recruiter: Recruiter, target: str) -> Sandbox:
-    return Sandbox(recruiter, target, now=T0)
-
-
 def test_steps_that_run_concurrently_may_be_the_first_of_a_job(recruiter: Recruiter) -> None:
     calls: list[str] = []
 

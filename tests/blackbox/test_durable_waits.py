@@ -20,12 +20,6 @@ from tests.conftest import Starter, eventually
 
 
 @pytest.fixture
-def local(target: str) -> Iterator[Recruiter]:
-    with Recruiter(target) as recruiter:
-        yield recruiter
-
-
-@pytest.fixture
 def jobs(local: Recruiter, target: str) -> Iterator[Sandbox]:
     """A clock that can be moved."""
     sandbox = Sandbox(local, target)

@@ -33,11 +33,6 @@ APPLICATION = """
 """
 
 
-@pytest.fixture
-def sandbox(recruiter: Recruiter, target: str) -> Sandbox:
-    return Sandbox(recruiter, target, now=T0)
-
-
 @pytest.mark.parametrize("word", ["debounce", "throttle"])
 def test_a_job_that_is_put_off_by_its_key_expires_as_much_later(
     recruiter: Recruiter, sandbox: Sandbox, word: str

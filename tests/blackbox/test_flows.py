@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,13 +11,6 @@ import pytest
 from recruiter import ArchivedJob, FlowState, InvalidFlow, JobExists, Recruiter, State, Task
 from recruiter.crypto import Zlib
 from recruiter.testing import Sandbox
-
-
-@pytest.fixture
-def local(target: str) -> Iterator[Recruiter]:
-    """An application whose jobs this test runs itself."""
-    with Recruiter(target) as recruiter:
-        yield recruiter
 
 
 @pytest.fixture

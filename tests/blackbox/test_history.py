@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import httpx
-import pytest
 
 from recruiter import Recruiter, SignalTimeout, current_job
 from recruiter.domain.job import Job, JobId
@@ -43,13 +42,6 @@ def approves() -> str:
 def fails() -> None:
     raise ValueError("no")
 """
-
-
-@pytest.fixture
-def application(tmp_path: Path) -> str:
-    file = tmp_path / "application.py"
-    file.write_text(APPLICATION)
-    return str(file)
 
 
 def told(job: Job) -> list[str]:

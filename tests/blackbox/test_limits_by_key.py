@@ -49,13 +49,6 @@ def export(folder: str, customer: int) -> int:
 """
 
 
-@pytest.fixture
-def application(tmp_path: Path) -> str:
-    file = tmp_path / "application.py"
-    file.write_text(APPLICATION)
-    return str(file)
-
-
 def test_no_customer_ever_runs_more_than_allowed_while_workers_are_killed(
     recruiter: Recruiter, fleet: Start, start: Start, application: str, tmp_path: Path, target: str
 ) -> None:

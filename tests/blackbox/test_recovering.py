@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +46,6 @@ def application(tmp_path: Path) -> str:
     file = tmp_path / "bank_application.py"
     file.write_text(BANK)
     return str(file)
-
-
-@pytest.fixture
-def local(target: str) -> Iterator[Recruiter]:
-    """An application whose jobs this test runs itself."""
-    with Recruiter(target) as recruiter:
-        yield recruiter
 
 
 def test_a_card_is_charged_once_however_often_the_job_is_recovered(

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from recruiter import Recruiter, Workable
 from recruiter.domain.planning.limits import Limit, Rate
 from recruiter.store.database import Store
 from recruiter.workable import WORKABLES
-
-
-@pytest.fixture
-def recruiter(target: str, store: Store) -> Iterator[Recruiter]:
-    del store  # prepared
-    with Recruiter(target) as recruiter:
-        yield recruiter
 
 
 def test_an_application_says_nothing_of_tasks_that_it_does_not_know(store: Store, recruiter: Recruiter) -> None:

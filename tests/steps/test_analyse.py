@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -28,12 +27,6 @@ from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch
 from recruiter.views.analytics import analyse
 from tests.samples import a_job, hold, insert, on_the_roster
-
-
-@pytest.fixture
-def recruiter(target: str) -> Iterator[Recruiter]:
-    with Recruiter(target) as recruiter:
-        yield recruiter
 
 
 def ended(job: Job, at: datetime, *, took: float = 1.0, why: str = "done") -> outcomes.ToArchive:

@@ -25,11 +25,6 @@ from tests.samples import a_job, hold
 T0 = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-@pytest.fixture
-def sandbox(recruiter: Recruiter, target: str) -> Sandbox:
-    return Sandbox(recruiter, target, now=T0)
-
-
 class TestOnce:
     def test_a_result_that_cannot_be_stored_is_a_typed_error_and_not_a_second_call(self, recruiter: Recruiter) -> None:
         calls: list[int] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,12 +16,6 @@ from recruiter.store.codec import LARGEST_JOB
 from recruiter.store.collections.scheduled import Scheduled
 
 COUNT = 2 * LARGEST_BATCH + 500
-
-
-@pytest.fixture
-def recruiter(target: str) -> Iterator[Recruiter]:
-    with Recruiter(target) as recruiter:
-        yield recruiter
 
 
 def stored(recruiter: Recruiter) -> dict[Any, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from recruiter import FlowHandle, FlowNotFound, FlowState, InvalidFlow, Recruiter, Step, Superseded
+from recruiter import FlowHandle, FlowNotFound, FlowState, InvalidFlow, Step, Superseded
 from recruiter.domain.job import JobId
 from recruiter.steps import control_flow
 from recruiter.steps.clean import forget_flows
@@ -20,14 +20,6 @@ from recruiter.store.in_session import InSession, Steps
 from tests.flows import Stage
 
 DAY = timedelta(days=1)
-
-
-@pytest.fixture
-def stage(recruiter: Recruiter) -> Stage:
-    @recruiter.task
-    def work(name: str) -> None: ...
-
-    return Stage(recruiter)
 
 
 def flow_of(stage: Stage, *names: str, ends: bool = True) -> tuple[FlowHandle, list[Step[Any]]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from recruiter import FlowHandle, Recruiter, Step, Superseded
+from recruiter import FlowHandle, Step, Superseded
 from recruiter.domain.job import JobId
 from recruiter.domain.retry.decision import Retry
 from recruiter.processes.worker.held_job import HeldJob
@@ -24,14 +24,6 @@ from recruiter.store.job_fields import MOST_INDEXED
 from recruiter.store.roster_fields import Holding
 from recruiter.store.transactions import Transactions
 from tests.flows import Stage
-
-
-@pytest.fixture
-def stage(recruiter: Recruiter) -> Stage:
-    @recruiter.task
-    def work(name: str) -> None: ...
-
-    return Stage(recruiter)
 
 
 def chain_of(stage: Stage, *names: str) -> tuple[list[Step[Any]], FlowHandle]:

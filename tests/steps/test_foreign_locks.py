@@ -119,14 +119,6 @@ def soon() -> Iterator[None]:
     assert time.monotonic() - began < SOON
 
 
-@pytest.fixture
-def stage(recruiter: Recruiter) -> Stage:
-    @recruiter.task
-    def work(name: str) -> None: ...
-
-    return Stage(recruiter)
-
-
 @pytest.mark.parametrize("dependency", ["after", "after_any"])
 def test_a_flow_with_a_locked_step_stops_no_other_flow(stage: Stage, foreign: ClientSession, dependency: str) -> None:
     """Given two flows, and a transaction that has written a step of one, when their first steps end, then the steps of

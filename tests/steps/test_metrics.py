@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -25,13 +24,6 @@ from recruiter.store.collections import due_jobs
 from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch
 from tests.samples import a_job, give, hold, insert, on_the_roster
-
-
-@pytest.fixture
-def recruiter(target: str, store: Store) -> Iterator[Recruiter]:
-    del store
-    with Recruiter(target) as recruiter:
-        yield recruiter
 
 
 def scraped(recruiter: Recruiter, **options: int) -> CollectorRegistry:

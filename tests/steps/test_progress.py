@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -40,12 +40,6 @@ from tests.conftest import eventually
 from tests.samples import NOW, a_job, document, insert, on_the_roster
 
 LATER = NOW + timedelta(minutes=1)
-
-
-@pytest.fixture
-def recruiter(target: str) -> Iterator[Recruiter]:
-    with Recruiter(target) as recruiter:
-        yield recruiter
 
 
 def entry(state: str, stage: str | None, progress: float, error: str | None = None) -> Document:

@@ -23,11 +23,6 @@ T0 = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def sandbox(recruiter: Recruiter, target: str) -> Sandbox:
-    return Sandbox(recruiter, target, now=T0)
-
-
-@pytest.fixture
 def resize(recruiter: Recruiter) -> Any:
     @recruiter.task
     def resize(picture: int, width: int = 64) -> str:
