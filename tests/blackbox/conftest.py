@@ -40,16 +40,21 @@ def local(target: str) -> Iterator[Recruiter]:
 
 
 @pytest.fixture
-def application(request: pytest.FixtureRequest, tmp_path: Path) -> Written | str:
-    """The path of the file's `APPLICATION` for `--bootstrap`; in a file without one, a function that writes one."""
+def application(tmp_path: Path) -> Written:
+    """Writes an application to a file, and returns its path for `--bootstrap`."""
 
     def written(source: str) -> str:
         path = tmp_path / "application.py"
         path.write_text(dedent(source))
         return str(path)
 
-    source: str | None = getattr(request.module, "APPLICATION", None)
-    return written if source is None else written(source)
+    return written
+
+
+@pytest.fixture
+def bootstrap(request: pytest.FixtureRequest, application: Written) -> str:
+    """The path of the application that the test's file has as `APPLICATION`."""
+    return application(request.module.APPLICATION)
 
 
 @dataclass(frozen=True)

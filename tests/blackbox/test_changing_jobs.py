@@ -47,12 +47,12 @@ def approves() -> str:
 
 @pytest.mark.parametrize("way", ["one by one", "by a filter"])
 def test_a_job_whose_reschedule_was_acknowledged_does_not_run_before(
-    recruiter: Recruiter, fleet: Fleet, start: Fleet, application: str, tmp_path: Path, way: str
+    recruiter: Recruiter, fleet: Fleet, start: Fleet, bootstrap: str, tmp_path: Path, way: str
 ) -> None:
     """Given 300 due jobs and two workers that run them, when all are put off by an hour at the same time, then exactly
     those run whose reschedule was refused, once; and run now brings the others back, once."""
-    fleet(application, "--processes", "2")
-    start("start", "worker", "--bootstrap", application).says("joined the roster")
+    fleet(bootstrap, "--processes", "2")
+    start("start", "worker", "--bootstrap", bootstrap).says("joined the roster")
     folder = tmp_path / "ran"
     folder.mkdir()
     made: dict[int, JobId] = {}
@@ -98,11 +98,11 @@ def made_of(made: dict[int, JobId], id: JobId) -> int:
 
 
 def test_whatever_people_do_at_the_same_time_each_job_ends_once(
-    recruiter: Recruiter, fleet: Fleet, application: str, tmp_path: Path
+    recruiter: Recruiter, fleet: Fleet, bootstrap: str, tmp_path: Path
 ) -> None:
     """Given jobs that a fleet runs, when people put them off, run them now, reprioritise them, pause their group and
     cancel some of them, all at the same time, then each job ends once, and each that was not cancelled runs once."""
-    fleet(application, "--processes", "2")
+    fleet(bootstrap, "--processes", "2")
     folder = tmp_path / "ran"
     folder.mkdir()
     made = [recruiter.job("note", [str(folder), number]).enqueue().id for number in range(120)]
@@ -148,11 +148,11 @@ def test_whatever_people_do_at_the_same_time_each_job_ends_once(
 
 
 def test_run_now_on_a_job_that_waits_for_its_retry(
-    recruiter: Recruiter, fleet: Fleet, application: str, tmp_path: Path
+    recruiter: Recruiter, fleet: Fleet, bootstrap: str, tmp_path: Path
 ) -> None:
     """Given a job that failed and will be tried again in an hour, when a person runs it now, then it succeeds in its
     second attempt."""
-    fleet(application)
+    fleet(bootstrap)
     id = recruiter.job("fails_first", [str(tmp_path)]).retry_with_policy(RetryManyTimes(3, 3600)).enqueue().id
     eventually(lambda: recruiter.find(id).attempts == 1 and recruiter.find(id).locked_by is None)
 
@@ -172,9 +172,9 @@ def accepted(call: Callable[[], None]) -> bool:
     return True
 
 
-def test_run_now_ends_a_sleep(recruiter: Recruiter, fleet: Fleet, application: str, tmp_path: Path) -> None:
+def test_run_now_ends_a_sleep(recruiter: Recruiter, fleet: Fleet, bootstrap: str, tmp_path: Path) -> None:
     """Given a job that sleeps for three days, when a person runs it now, then its sleep is over."""
-    fleet(application)
+    fleet(bootstrap)
     id = recruiter.job("reminds", [str(tmp_path)]).enqueue().id
     eventually(lambda: recruiter.find(id).snoozes == 1)
 
@@ -187,9 +187,9 @@ def test_run_now_ends_a_sleep(recruiter: Recruiter, fleet: Fleet, application: s
 
 
 def test_a_job_that_waits_for_a_signal_is_refused_until_it_comes(
-    recruiter: Recruiter, fleet: Fleet, application: str
+    recruiter: Recruiter, fleet: Fleet, bootstrap: str
 ) -> None:
-    fleet(application)
+    fleet(bootstrap)
     id = recruiter.job("approves").enqueue().id
     eventually(lambda: recruiter.find(id).waits_for is not None)
 
@@ -209,11 +209,11 @@ def test_a_job_that_waits_for_a_signal_is_refused_until_it_comes(
 
 
 def test_a_debounced_job_keeps_a_later_time_and_can_be_run_now(
-    recruiter: Recruiter, fleet: Fleet, application: str, tmp_path: Path
+    recruiter: Recruiter, fleet: Fleet, bootstrap: str, tmp_path: Path
 ) -> None:
     """Given a debounced job that a person has put off, when a producer debounces it again, then it is not due sooner;
     and when a person runs it now, then it runs once with the last arguments."""
-    fleet(application)
+    fleet(bootstrap)
     job = recruiter.job("note", [str(tmp_path), 1]).debounce("1 minute", key="report").enqueue()
     recruiter.reschedule(job.id, in_="1 day")
 

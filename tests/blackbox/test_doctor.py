@@ -60,9 +60,9 @@ def doctor(target: str) -> Doctor:
 
 
 @pytest.fixture
-def well(fleet: Start, application: str, store: Store) -> Process:
+def well(fleet: Start, bootstrap: str, store: Store) -> Process:
     """A fleet that is well; returns its worker, which has one slot."""
-    worker = fleet(application)
+    worker = fleet(bootstrap)
     eventually(lambda: store.leases.read() is not None and len(store.processes.entries()) == 2)
     return worker
 
@@ -190,12 +190,12 @@ class TestTenSituations:
 
 
 def test_a_fleet_without_a_leader_is_a_problem(
-    start: Start, application: str, doctor: Doctor, store: Store, recruiter: Recruiter
+    start: Start, bootstrap: str, doctor: Doctor, store: Store, recruiter: Recruiter
 ) -> None:
     """Given a leader that was killed and nobody who takes over, then a person must act."""
-    leader = start("start", "recruiter", "--bootstrap", application)
+    leader = start("start", "recruiter", "--bootstrap", bootstrap)
     start("start", "cleaner")
-    start("start", "worker", "--bootstrap", application).says("joined the roster")
+    start("start", "worker", "--bootstrap", bootstrap).says("joined the roster")
     eventually(lambda: store.leases.read() is not None and len(store.processes.entries()) == 2)
     recruiter.job("quick").enqueue().result(timeout=60)
 

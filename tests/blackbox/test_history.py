@@ -49,11 +49,11 @@ def told(job: Job) -> list[str]:
 
 
 def test_a_job_that_was_handed_back_on_sigterm_says_so_everywhere(
-    recruiter: Recruiter, fleet: Start, application: str, tmp_path: Path, target: str
+    recruiter: Recruiter, fleet: Start, bootstrap: str, tmp_path: Path, target: str
 ) -> None:
     """Given a running job, when its worker is asked to stop and cannot wait for it, then the job's history names the
     worker and the reason: in Python, on the command line and in JSON."""
-    worker = fleet(application, "--grace", "0s")
+    worker = fleet(bootstrap, "--grace", "0s")
     id = recruiter.job("counts", [str(tmp_path / "go")]).enqueue().id
     eventually(lambda: recruiter.find(id).progress > 0.4)
     holder = recruiter.find(id).locked_by
@@ -72,8 +72,8 @@ def test_a_job_that_was_handed_back_on_sigterm_says_so_everywhere(
     assert [(each["what"], each["text"]) for each in shown["history"]] == [("handed-back", sentence)]
 
 
-def test_signals_sleeps_and_waits_are_told(recruiter: Recruiter, fleet: Start, application: str) -> None:
-    fleet(application)
+def test_signals_sleeps_and_waits_are_told(recruiter: Recruiter, fleet: Start, bootstrap: str) -> None:
+    fleet(bootstrap)
     id = recruiter.job("approves").enqueue().id
     eventually(lambda: recruiter.find(id).waits_for is not None)
     assert told(recruiter.find(id)) == ["slept", "waited"]
@@ -106,8 +106,8 @@ def test_a_wait_that_timed_out_is_told(recruiter: Recruiter, target: str) -> Non
     assert (entry.what, str(entry)) == ("continued", told_entry)
 
 
-def test_recoveries_are_told_on_both_jobs(recruiter: Recruiter, fleet: Start, application: str) -> None:
-    fleet(application)
+def test_recoveries_are_told_on_both_jobs(recruiter: Recruiter, fleet: Start, bootstrap: str) -> None:
+    fleet(bootstrap)
     old = recruiter.job("fails").enqueue().id
     eventually(lambda: recruiter.find(old).ended)
 

@@ -50,13 +50,13 @@ def export(folder: str, customer: int) -> int:
 
 
 def test_no_customer_ever_runs_more_than_allowed_while_workers_are_killed(
-    recruiter: Recruiter, fleet: Start, start: Start, application: str, tmp_path: Path, target: str
+    recruiter: Recruiter, fleet: Start, start: Start, bootstrap: str, tmp_path: Path, target: str
 ) -> None:
     """Given three customers with 20 jobs each and more slots than they may use, when a worker is killed in the middle,
     then no customer ever has more than two jobs running, each uses both places, and all jobs end."""
     options = ("--processes", "4", "--considered-dead-after", "2s", "--heartbeat", "200ms")
-    fleet(application, *options)
-    other = start("start", "worker", "--bootstrap", application, *options)
+    fleet(bootstrap, *options)
+    other = start("start", "worker", "--bootstrap", bootstrap, *options)
     other.says("joined the roster")
     folder = tmp_path / "customers"
     folder.mkdir()
