@@ -44,7 +44,7 @@ def finds(ward: Ward, level: Level, *words: str, **thresholds: Any) -> Callable[
             findings = ward.findings(**thresholds)
         except StoreUnreachable:
             return False  # an election goes on
-        return any(each.level is level and all(word in str(each) for word in words) for each in findings)
+        return any(each.level is level and all(word in f"{each.code} {each}" for word in words) for each in findings)
 
     return fact
 
@@ -59,7 +59,7 @@ class TestReplicaSet:
         with EmbeddedReplicaSet() as replica_set, on(replica_set.uri) as ward:
             # given all is well
             eventually(finds(ward, OK, "3 members are up"), within=30)
-            ward.says_nothing_of("one member")
+            ward.says_nothing_of("one-member")
             primary = replica_set.primary()
             other, third = (node for node in replica_set.nodes if node is not primary)
 
@@ -84,7 +84,7 @@ class TestReplicaSet:
                 config = client.admin.command("replSetGetConfig")["config"]
                 config |= {"version": config["version"] + 1, "writeConcernMajorityJournalDefault": False}
                 client.admin.command("replSetReconfig", config)
-            eventually(finds(ward, NOTE, "writeConcernMajorityJournalDefault is false"), within=30)
+            eventually(finds(ward, NOTE, "journal"), within=30)
 
             # when one is down, it is named; when two are, no primary is left, and the third still tells
             replica_set.kill(other)
@@ -103,13 +103,13 @@ class TestReplicaSet:
     def test_an_arbiter_and_a_lost_majority_are_found(self) -> None:
         with EmbeddedReplicaSet(arbiter=True) as replica_set, on(replica_set.uri) as ward:
             arbiter = replica_set.nodes[-1]
-            eventually(finds(ward, NOTE, f"{arbiter.address} is an arbiter"), within=30)
+            eventually(finds(ward, NOTE, "arbiter", arbiter.address), within=30)
             eventually(finds(ward, OK, "a majority of the members confirms writes"), within=30)
             (other,) = (node for node in replica_set.nodes[:-1] if node is not replica_set.primary())
 
             replica_set.kill(other)
 
-            eventually(finds(ward, PROBLEM, "no majority", "no job is accepted", majority=1.0), within=60)
+            eventually(finds(ward, PROBLEM, "no-majority", majority=1.0), within=60)
 
 
 class TestOplog:
@@ -125,8 +125,8 @@ class TestOplog:
                 return ward.store.server.oplog().rolls
 
             eventually(rolls, within=120)
-            ward.finds(PROBLEM, "the oplog reaches back only", "replSetResizeOplog")
-            ward.finds(NOTE, "the oplog reaches back only", "replSetResizeOplog", shortest_oplog=timedelta())
+            ward.finds(PROBLEM, "short-oplog")
+            ward.finds(NOTE, "short-oplog", shortest_oplog=timedelta())
             ward.finds(OK, "the oplog reaches back", short_oplog=timedelta(), shortest_oplog=timedelta())
 
     def test_an_engine_that_forgets(self) -> None:
@@ -140,7 +140,7 @@ class TestDisk:
         Ward(store).finds(OK, "the disk of the data is", disk_filling=1.1, disk_full=1.2)
 
     def test_one_that_is_filling(self, store: Store) -> None:
-        Ward(store).finds(NOTE, "the disk of the data is", "--clean-after", disk_filling=0.0, disk_full=1.1)
+        Ward(store).finds(NOTE, "disk", "--clean-after", disk_filling=0.0, disk_full=1.1)
 
 
 def test_a_user_without_rights_gets_a_note_for_each_check_that_cannot_run(tmp_path: Path) -> None:
