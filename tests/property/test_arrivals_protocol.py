@@ -1,5 +1,5 @@
 """Jobs that are given from the events of their inserts: each rule of domain/planning/arrivals.py, with real events.
-At last leaders that assign from events and by rounds depose each other at will, like in test_protocol.py.
+At last leaders that assign from events and by rounds depose each other at will; protocol_world.py has the other actors.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from recruiter.store.roster_fields import Holding
 from tests.conftest import eventually
-from tests.property.test_protocol import LATER, World, canceller, drain, late_writes, retirer, worker
+from tests.property.protocol_world import LATER, World, canceller, drain, late_writes, retirer, worker
 from tests.samples import a_job, insert, on_the_roster
 
 

@@ -1,6 +1,6 @@
 """Who holds a job, on the real store and with the real bookkeeping of a worker: nobody starts what it does not hold.
 
-Like test_protocol.py: every `yield` is a point where any other actor may run. Answers of the roster overtake each
+Like protocol_world.py: every `yield` is a point where any other actor may run. Answers of the roster overtake each
 other; events are late, doubled or lost; hand backs and marks may be lost, applied although nobody answered, or arrive
 late; workers are retired at will.
 What each rule is for, one by one, is in tests/store/test_holds.py and tests/unit/test_held_jobs.py.

@@ -1,8 +1,7 @@
-"""The protocol on the real store: whatever happens in whatever order, no job is lost, doubled or held twice.
+"""The actors of test_arrivals_protocol.py on the real store, and what must be true after each of their steps.
 
-In the spirit of the design's `protocol_model.py`: every `yield` is a point where any other actor may run. Leaders
-depose each other at will, workers are retired at will (timing is never trusted), and writes may be lost, applied
-although reported failed, or applied late.
+Every `yield` is a point where any other actor may run. Workers are retired at will (timing is never trusted), and
+writes may be lost, applied although reported failed, or applied late.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from typing import TypeVar
-
-import pytest
 
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import JobId
@@ -31,8 +28,7 @@ from tests.samples import NOW, a_job, beat, done, facts_of_a_worker, insert, run
 
 T = TypeVar("T")
 
-JOBS, STEPS, SEEDS = 8, 300, 6
-LANES = ["generic/add"]
+JOBS = 8
 LATER = NOW + timedelta(days=1)
 
 
@@ -68,44 +64,6 @@ class World:
         elif fate < 0.92 and late:
             self.late.append(write)
         return None
-
-
-def leader(world: World, name: str) -> Iterator[None]:
-    store = world.store
-    while True:
-        yield
-        attempt = f"{name}{next(world.numbers)}"
-        seen = store.leases.read()
-        yield
-        world.unreliable(lambda seen=seen, attempt=attempt: store.leases.acquire(seen, attempt, {}))  # type: ignore[misc]
-        yield
-        lease = store.leases.read()
-        if lease is None or lease.holder != attempt:
-            continue
-        yield
-        store.roster.raise_term(lease.term)
-        leading = True
-        while leading and world.random.random() < 0.9:
-            yield
-            now = store.leases.read()
-            with suppress(Superseded):
-                archived = archive_cancelled(store, world.clock, lease.term, attempt)
-                assert not archived or (now is not None and now.holder == attempt), "an old leader archived a job"
-            yield
-            roster = store.roster.read()
-            yield
-            held = store.roster.held()
-            yield
-            free = list(store.due_jobs.due(LANES, LATER, JOBS, held))
-            hands: dict[str, list[JobId]] = {}
-            for worker in roster:
-                take = [free.pop(0) for _ in range(min(len(free), world.random.randint(0, 2)))]
-                if take and worker.ready:
-                    hands[worker.id] = take
-            if hands:
-                yield
-                answer = world.unreliable(lambda hands=hands, term=lease.term: store.roster.assign(hands, term))  # type: ignore[misc]
-                leading = answer is True or (answer is False and store.leases.renew(lease.term, attempt) is not None)
 
 
 def worker(world: World) -> Iterator[None]:
@@ -189,20 +147,3 @@ def drain(world: World, jobs: int = JOBS) -> None:
         mine = store.scheduled.fetch(holding.assigned)
         if mine:
             settle(store, "last", [(id, done(job_from(decode(raw)))) for id, raw in mine], {})
-
-
-@pytest.mark.parametrize("seed", range(SEEDS))
-def test_no_job_is_lost_doubled_or_held_twice(store: Store, seed: int) -> None:
-    """Given leaders, workers and a network that misbehave at random, then every step leaves each job in one place."""
-    world = World(store, seed)
-    actors = [leader(world, "a"), leader(world, "b"), worker(world), worker(world), worker(world)]
-    actors += [retirer(world), canceller(world), late_writes(world)]
-
-    for _ in range(STEPS):
-        next(world.random.choice(actors))
-        world.check()
-    drain(world)
-
-    world.check()
-    assert store.scheduled.collection.count_documents({}) == 0
-    assert len(store.archived.which_exist(world.jobs)) == JOBS
