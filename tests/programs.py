@@ -19,7 +19,7 @@ def family_in(folder: Path) -> list[int]:
 def family_ends(folder: Path) -> None:
     """Both end. They have been killed; a machine that is busy takes a moment to do it."""
     pids = family_in(folder)
-    eventually(lambda: all(map(is_gone, pids)), within=5)
+    eventually(lambda: all(map(is_gone, pids)))
 
 
 def is_gone(pid: int) -> bool:

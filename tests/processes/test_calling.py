@@ -71,7 +71,7 @@ class TestSignals:
                 caller.signal(signal.SIGINT)
             return caller.popen.poll() is not None
 
-        eventually(ended_by_another_one, within=10)
+        eventually(ended_by_another_one)
         assert caller.wait() == -signal.SIGINT
         # this one must not run twice, and has started
         (ended,) = archived(store)

@@ -72,7 +72,7 @@ class TestRunning:
         assert ended.last_execution is not None
         assert ended.last_execution.message == "cancelled by ada: enough"
         assert (tmp_path / "cleaned").read_text() == "JobCancelled"
-        eventually(lambda: not programs(tmp_path.name + "-mark"), within=2)
+        eventually(lambda: not programs(tmp_path.name + "-mark"))
         (stored,) = store.archived.collection.find({"_id": job.id})
         assert stored["cancel"]["by"] == "ada"
         assert store.roster.held() == set()

@@ -31,7 +31,7 @@ from recruiter.store.database import Store
 from tests.flows import Stage
 from tests.samples import NOW, a_job, beat, document, done, hold, insert, on_the_roster, places, running
 
-SOON = 6.0
+SOON = 15.0
 """Seconds: a transaction was repeated for thirty, and a plain write waited for sixty."""
 DAY = timedelta(days=1)
 

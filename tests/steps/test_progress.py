@@ -440,7 +440,7 @@ class TestInTheCallingProcess:
             for number in range(100):
                 current_job.progress(0.1 + number / 1000)
             current_job.log("hush")
-            assert seen.wait(10)
+            assert seen.wait(60)
             stop.set()
 
         handle = work.enqueue()
@@ -454,7 +454,7 @@ class TestInTheCallingProcess:
         thread.start()
         try:
             # then what it said last is there, and who runs it
-            eventually(lambda: (job := find(store, handle.id)) and job.log and job.progress == 0.199, within=10)
+            eventually(lambda: (job := find(store, handle.id)) and job.log and job.progress == 0.199)
             job = find(store, handle.id)
             assert job is not None
             (worker,) = [entry.id for entry in store.roster.entries()]

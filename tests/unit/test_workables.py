@@ -20,8 +20,6 @@ from recruiter.workable import stored
 from recruiter.workables.factory import FactoryMethodCommand
 from recruiter.workables.shell import ShellCommand
 from tests.bench import Bench, ended
-from tests.conftest import eventually
-from tests.programs import is_gone
 from tests.samples import a_job
 
 COMMAND_FAILED = "recruiter.errors.CommandFailed"
@@ -142,18 +140,6 @@ class TestShellCommand:
 
         psutil.Process(int(result["stdout"])).kill()
         assert took < 10
-
-    @pytest.mark.parametrize("manners", ["", "trap '' TERM;"], ids=["polite", "ignores SIGTERM"])
-    def test_its_time_is_over_for_all_it_started_too(self, bench: Runner, tmp_path: Path, manners: str) -> None:
-        script = f"{manners} sh -c 'echo $$ > grandchild; sleep 600; true' & echo $$ > child; wait"
-        started = time.monotonic()
-
-        name, _ = failure(bench.workable(sh(script, cwd=tmp_path), timeout=0.7))
-
-        assert name == TIMED_OUT
-        assert time.monotonic() - started < 4
-        pids = [int((tmp_path / file).read_text()) for file in ("child", "grandchild")]
-        eventually(lambda: all(map(is_gone, pids)), within=5)
 
     def test_a_timeout_while_it_starts_is_no_other_error(self, bench: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
         def too_late(*_: object, **__: object) -> None:
