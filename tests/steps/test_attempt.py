@@ -610,7 +610,7 @@ class BySignal(Executor):
         return super().run(raw, interruptible or Interruptible(by_signal=True), hard, on_progress)
 
 
-def test_the_tests_of_interruption_pass_in_a_main_thread() -> None:
+def test_interruptions_by_signal_work_in_a_process_of_their_own() -> None:
     units = [Path(__file__).parents[1] / "unit" / name for name in ("test_interruption.py", "test_shielded.py")]
     run_alone(__file__, *map(str, units), which="main or BySignal")
 
