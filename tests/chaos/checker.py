@@ -343,10 +343,12 @@ def _orders_with_jobs(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _last_call_wins(evidence: Evidence) -> Iterator[Violation]:
-    """A debounced job runs with the number of its last call: not with one whose call was over before another began."""
-    numbers = {str(d["_id"]): _number(d) for d in evidence.archived if d["task"] == "latest"}
-    over = {(send.job, send.number): send.acknowledged_at for send in evidence.debounced}
-    for send in evidence.debounced:
+    """A debounced or throttled job runs with the number of its last call: not with one whose call was over before
+    another began."""
+    numbers = {str(d["_id"]): _number(d) for d in evidence.archived if d["task"] in ("latest", "throttled")}
+    sends = [*evidence.debounced, *evidence.throttled]
+    over = {(send.job, send.number): send.acknowledged_at for send in sends}
+    for send in sends:
         if send.job not in numbers:
             yield Violation("last call wins", f"job {send.job} was acknowledged for number {send.number}, and is gone")
         elif over.get((send.job, numbers[send.job] or 0), send.asked_at) < send.asked_at:
@@ -358,9 +360,10 @@ def _periods_held(evidence: Evidence) -> Iterator[Violation]:
     hits = Hits(evidence.faults, evidence.dead_after)
     keys = {send.job: send.key for send in evidence.throttled}
     starts: dict[str, list[float]] = defaultdict(list)
-    for run in sorted(evidence.runs, key=lambda run: run.start):
-        if run.job in keys and not hits.explain(run):
-            starts[keys[run.job]].append(run.start)
+    first = {run.job: run for run in sorted(evidence.runs, key=lambda run: -run.start) if run.job in keys}
+    for job, run in sorted(first.items(), key=lambda each: each[1].start):
+        if not hits.explain(run):
+            starts[keys[job]].append(run.start)
     for key, moments in starts.items():
         for before, after in itertools.pairwise(moments):
             if after - before < THROTTLED_SECONDS / 2:
