@@ -23,7 +23,8 @@ README = Page(ROOT / "README.md")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "RECRUITER_REPOSITORY": "https://example.org/owner/recruiter"}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return folder
 
@@ -37,6 +38,17 @@ def test_the_wheel_has_every_file_of_the_package_and_nothing_else(built: Path) -
 
     assert there == wanted
     assert {"recruiter/py.typed", "recruiter/cli/project/jobs.py.template"} <= there
+
+
+def test_every_link_of_the_description_is_absolute(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as opened:
+        (name,) = (name for name in opened.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = opened.read(name).decode()
+
+    assert "Project-URL: Repository, https://example.org/owner/recruiter\n" in metadata
+    assert [link for link in re.findall(r"\]\(([^)]+)\)", metadata) if not link.startswith("https://")] == []
+    assert re.search(r"\]\(https://example\.org/owner/recruiter/raw/v[\d.]+/docs/pictures/\S+\.png\)", metadata)
 
 
 def _kept(path: Path) -> bool:
