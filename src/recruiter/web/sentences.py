@@ -176,7 +176,7 @@ def of_flows(flows: Sequence[FlowRow]) -> Sentence:
     running = sum(flow.state in ("running", "paused") for flow in flows)
     text = f"{plural(len(flows), 'flow')} on this page; {_not_ended(running)}."
     if stuck:
-        text += f" {stuck[0].name} is at {stuck[0].why}."
+        text += f" Flow {stuck[0].name} is at {stuck[0].why}."
     if failed:
         text += f" {count(len(failed))} failed; the last is {failed[0].name}."
     return Sentence(Level.NOTE if failed or stuck else Level.OK, text)
