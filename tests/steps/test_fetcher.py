@@ -40,7 +40,11 @@ class FreeSlots:
     def running(self) -> list[tuple[HeldJob, datetime]]:
         return []
 
+    stack: Document | None = None
+
     def cancel(self, flags: Mapping[JobId, Document]) -> None: ...
+
+    def ask_stack(self, asked: Document) -> None: ...
 
     def open(self, held_jobs: HeldJobs) -> None: ...
 

@@ -594,6 +594,17 @@ class TestWorkersAndCharts:
         expect(page.locator("p.slow")).to_contain_text("longer than 99 of 100")
         shop.recruiter.cancel(shop.recruiter.jobs.id_of(slow))
 
+    def test_the_stack_of_a_running_job_is_shown_on_request(self, watched: Watched, shop: World) -> None:
+        id = shop.enqueue("climb", gate=str(shop.folder / "never"))
+        shop.until(lambda: shop.state(id) == "running")
+        page = watched.open(f"job?id={id}&tab=stack")
+        expect(page.locator(".tab")).to_contain_text("Nobody has asked")
+        page.get_by_role("link", name="Show the stack").click()
+        page.locator(".ask button").click()
+        expect(page.locator(".trace")).to_contain_text(re.compile("showcase.py.*in climb"), timeout=20 * SECONDS)
+        assert shop.state(id) == "running"
+        shop.recruiter.cancel(shop.recruiter.jobs.id_of(id))
+
     def test_a_point_of_a_chart_leads_to_its_jobs_and_a_drag_shows_a_part(
         self, watched: Watched, filled: dict[str, str]
     ) -> None:

@@ -63,6 +63,8 @@ class Beat(NamedTuple):
     """The server's time."""
     pauses: int
     """The number of pauses and resumptions since the worker joined."""
+    stack_asked: Document | None = None
+    """The last question of a person for the stack of a job: `id` and `job`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,13 @@ class LastEntry:
 
 def holding_from(document: Document) -> Holding:
     return Holding(document["assigned"], document["settled"], document["given"])
+
+
+def stack_asked_from(document: Document) -> Document | None:
+    asked = document.get("stack_asked")
+    if not isinstance(asked, dict) or not isinstance(asked.get("id"), str) or not is_job_id(asked.get("job")):
+        return None
+    return {"id": asked["id"], "job": asked["job"]}
 
 
 def assignment_of(event: Document) -> Assignment | None:

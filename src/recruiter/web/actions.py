@@ -125,6 +125,12 @@ def _send_signal(recruiter: Recruiter, request: RequestedAction, by: str) -> Out
     return Outcome(f"Job {request.name} was sent the signal {name!r}.", link=request.name)
 
 
+def _ask_stack(recruiter: Recruiter, request: RequestedAction, _: str) -> object:
+    if not recruiter.store.roster.ask_stack(recruiter.jobs.id_of(request.name)):
+        raise JobNotFound(f"no worker runs job {request.name} now")
+    return None
+
+
 NAMED = {
     "send-signal": _Named(
         "job",
@@ -133,6 +139,13 @@ NAMED = {
         "",
         _send_signal,
         asks="name of the signal",
+    ),
+    "show-stack": _Named(
+        "job",
+        "Show the stack",
+        "Its worker writes down the calls that the job is in now; the job runs on.",
+        "Job {name} was asked for its stack; it is shown in a few seconds.",
+        _ask_stack,
     ),
     "pause-group": _Named(
         "group",

@@ -79,7 +79,7 @@ STATES = {
 """Each state has a sign, because colour alone is not accessible."""
 TABS = STATES_COUNTED
 FLOW_STATES = ("running", "paused", "failed", "succeeded", "cancelled")
-JOB_TABS = ("arguments", "result", "attempts", "history", "log", "stages", "document")
+JOB_TABS = ("arguments", "result", "attempts", "history", "log", "stages", "stack", "document")
 
 MOST_SHOWN = 32 * 1024
 """Characters of a value that a page shows."""

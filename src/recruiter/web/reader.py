@@ -317,6 +317,7 @@ class Reader:
             "at": now,
             "sentence": sentence,
             "slow": self._slow(job, now),
+            "stack": self._store.roster.stack(id) if job.state is State.RUNNING else None,
             "timeline": life_of(job, now),
             "document": self.redaction.plain(self._document(job)),
         }

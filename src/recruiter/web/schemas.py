@@ -117,6 +117,8 @@ class JobView(_JobRecord):  # type: ignore[misc]
     """Why it is where it is."""
     slow: str | None
     """Says that it runs longer than nearly all jobs of its task took."""
+    stack: dict[str, Any] | None
+    """The calls that it was in when a person asked last: `text` and `at`."""
     timeline: list[Part]
     document: dict[str, Any]
     """All that is stored, as JSON."""

@@ -64,6 +64,7 @@ class ConcurrentChild:
         threading.Thread(target=self._tick, name="tick", daemon=True).start()
         with asyncio.Runner() as runner:
             self._loop = runner.get_loop()
+            self._control.loop = self._loop
             self._loop.set_task_factory(self._make_task)
             self._loop.add_reader(self._link.inbox, self._read)
             while self._open or self._busy:

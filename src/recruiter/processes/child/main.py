@@ -75,7 +75,7 @@ def child_main(
     link = SupervisorLink(inbox.fileno(), out, clock)
     for owner in application.owners:
         owner.events.on_listener_failure(link.note_listener_error)
-    control = CancelListener(control_pipe.fileno(), claims, clock, by_signal=concurrency == 1)
+    control = CancelListener(control_pipe.fileno(), claims, clock, by_signal=concurrency == 1, send=link.send)
     if any(owner.instruments for owner in application.owners):
         link.on_answer = _flushing(executor)
     link.send(pipe.HELLO, 0, encode(_introduction(application)))

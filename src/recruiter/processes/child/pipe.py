@@ -14,8 +14,10 @@ from __future__ import annotations
 import os
 import struct
 import threading
+from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -28,6 +30,7 @@ from recruiter.errors import JobCancelled
 from recruiter.events import Event, RareReports
 from recruiter.interruption import Interruptible
 from recruiter.processes.child.claims import Claims
+from recruiter.processes.child.stack import stack_text
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, decode, encode, id_of
 from recruiter.store.outcomes import JobEvent, Outcome, Rescheduled, Settled, ToArchive, Update
@@ -44,8 +47,9 @@ CANCEL = 6  # supervisor → child, on the control pipe: the flag of a job to ca
 PROGRESS = 7  # child → supervisor: the progress of a running job
 LISTENER_ERROR = 8  # child → supervisor: a listener has failed
 SETTLED = 10  # child → supervisor: ended in its own transaction; a header
+STACK = 11  # supervisor → child, on the control pipe, and back: the calls that the process is in
 CLOCK = 9  # supervisor → child, on the control pipe: the time
-ABOUT_NO_JOB = frozenset([HELLO, BROKEN, LISTENER_ERROR])
+ABOUT_NO_JOB = frozenset([HELLO, BROKEN, LISTENER_ERROR, STACK])
 
 READ_AT_ONCE = 1 << 16
 """Bytes: as many as a pipe holds."""
@@ -245,11 +249,22 @@ class SupervisorLink:
 class CancelListener:
     """In the child: a thread that reads the control pipe, and so reaches running jobs.
 
-    The pipe carries cancellations, and the time when it has changed while a job runs. A cancellation may come just
-    before its job begins, or after it has ended: both do no harm.
+    The pipe carries cancellations, questions for the stack, and the time when it has changed while a job runs. A
+    cancellation may come just before its job begins, or after it has ended: both do no harm.
     """
 
-    def __init__(self, end: int, claims: Claims, clock: FollowingClock, *, by_signal: bool) -> None:
+    def __init__(
+        self,
+        end: int,
+        claims: Claims,
+        clock: FollowingClock,
+        *,
+        by_signal: bool,
+        send: Callable[[int, int, bytes], None] = lambda *_: None,
+    ) -> None:
+        self.loop: AbstractEventLoop | None = None
+        """The event loop of the process, if its jobs have one."""
+        self._send = send
         self._end = end
         self._claims = claims
         self._clock = clock
@@ -275,6 +290,9 @@ class CancelListener:
             for kind, number, payload in frames.feed(data):
                 if kind == CLOCK:
                     self._clock.follow(*time_of(payload))
+                elif kind == STACK:
+                    with suppress(Exception):  # this thread must go on to hear of cancellations
+                        self._send(STACK, 0, encode({**decode(payload), "text": stack_text(self.loop)}))
                 else:
                     self._cancel(number, decode(payload))
 

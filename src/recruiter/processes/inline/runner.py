@@ -21,6 +21,7 @@ from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegis
 from recruiter.errors import JobCancelled, RecruiterError
 from recruiter.events import Events
 from recruiter.interruption import Interruptible
+from recruiter.processes.child.stack import stack_text
 from recruiter.processes.loop import SAME_WISH
 from recruiter.processes.progress import ProgressSender
 from recruiter.processes.worker.held_job import HeldJob, interrupted
@@ -68,6 +69,7 @@ class InlineRunner:
             lambda job, progress: self._held_jobs.add_progress(job, self._began, progress)
         )
         self._had_free_slot = False
+        self.stack: Document | None = None
         self._lock = threading.Lock()
         self._running: HeldJob | None = None
         self._began = clock.now()
@@ -99,6 +101,9 @@ class InlineRunner:
         if running is not None and running.id in flags:
             flag = flags[running.id]
             interruptible.interrupt(JobCancelled(flag.get("by"), flag.get("reason"), flag.get("at")))
+
+    def ask_stack(self, asked: Document) -> None:
+        self.stack = {**asked, "text": stack_text(), "at": self._clock.now()}
 
     @property
     def slow(self) -> bool:

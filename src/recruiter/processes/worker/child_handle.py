@@ -281,6 +281,12 @@ class ChildHandle:
                 return job
         return None
 
+    def ask_stack(self, asked: Document) -> None:
+        """Asks for the calls that it is in, if it runs this job."""
+        if any(job.id == asked["job"] and self.claims.running(number) for number, job in self._sent.items()):
+            self._words.add(0, pipe.frame(pipe.STACK, 0, encode(asked)))
+            self._words.flush()
+
     def withdraw(self) -> list[HeldJob]:
         """Takes back all jobs that it has not started, in order."""
         self._seconds_a_job = _PIPE_SECONDS

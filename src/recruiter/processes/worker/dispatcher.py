@@ -86,6 +86,8 @@ class Dispatcher:
         self._held_jobs = HeldJobs("")
         self._flags: queue.SimpleQueue[Mapping[JobId, Document]] = queue.SimpleQueue()
         self._recalls: queue.SimpleQueue[Collection[JobId]] = queue.SimpleQueue()
+        self._stack_questions: queue.SimpleQueue[Document] = queue.SimpleQueue()
+        self.stack: Document | None = None
         self._accepting = True
         self._had_free_slot = False
         self._fed_at = self._watched_at = self._timed_at = 0.0
@@ -107,6 +109,10 @@ class Dispatcher:
 
     def cancel(self, flags: Mapping[JobId, Document]) -> None:
         self._flags.put(flags)
+        self.wake()
+
+    def ask_stack(self, asked: Document) -> None:
+        self._stack_questions.put(asked)
         self.wake()
 
     def recall(self, ids: Collection[JobId]) -> None:
@@ -137,6 +143,7 @@ class Dispatcher:
         """One round: feeds the children, waits for the next event, and acts on it."""
         self._obey_recalls()
         self._obey_flags()
+        self._ask_stacks()
         if self._accepting:
             self._feed()
         else:
@@ -238,6 +245,12 @@ class Dispatcher:
                     elif (job := child.cancel(id, flag, self._clock.monotonic())) is not None:
                         self._emit("job.cancelling", job, by=flag.get("by"), reason=flag.get("reason"))
 
+    def _ask_stacks(self) -> None:
+        while not self._stack_questions.empty():
+            asked = self._stack_questions.get()
+            for child in self._pool.handles:
+                child.ask_stack(asked)
+
     def _feed(self) -> None:
         now = self._clock.monotonic()
         free = sorted((c for c in self._pool.handles if c.room(now) > 0), key=lambda child: child.load)
@@ -274,6 +287,8 @@ class Dispatcher:
         """A message of a child that is about no job."""
         if kind == pipe.LISTENER_ERROR:
             self._tell_listener_error(message)
+        elif kind == pipe.STACK:
+            self.stack = {**message, "at": self._clock.now()}
         elif kind == pipe.HELLO:
             self.limits = [limit for subject, each in message["limits"].items() if (limit := limit_of(each, subject))]
             self.tasks = frozenset(message["tasks"])

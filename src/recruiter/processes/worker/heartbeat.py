@@ -79,6 +79,8 @@ class Heartbeat:
         self._obeys_pauses = obeys_pauses
         self._declared = False
         self._usage = Usage()
+        self._stack_asked = self._stack_written = ""
+        """The last question for a stack that was passed on, and the last one whose answer is on the roster."""
         self._join_at = 0.0
         self._obeyed: tuple[HeldJobs, int] | None = None
         """The change of pauses that was last passed on, and the held jobs that received it."""
@@ -151,11 +153,19 @@ class Heartbeat:
             "clock_offset": self._clock.offset.total_seconds(),
             "usage": self._usage.measure(asked_at),
         }
+        stack = self._runner.stack
+        if stack is not None and stack["id"] != self._stack_written:
+            facts["stack"] = stack
         answer = self._store.roster.beat(held_jobs.worker, facts, within=self._settings.dead_after / 3)
         if answer is None:
             registration.lose(held_jobs)
             return self._every
         registration.beaten_at = asked_at
+        if stack is not None:
+            self._stack_written = stack["id"]
+        if answer.stack_asked is not None and answer.stack_asked["id"] != self._stack_asked:
+            self._stack_asked = answer.stack_asked["id"]
+            self._runner.ask_stack(answer.stack_asked)
         holding = answer.holding
         self._clock.agree(answer.seen_at, self._clock.monotonic() - asked_at)
         held_jobs.hear(holding)

@@ -42,6 +42,8 @@ class JobRunner(Protocol):
     """
 
     policies: PolicyRegistry
+    stack: Document | None
+    """The last answer to `ask_stack`: the question, `text` and `at`."""
 
     @property
     def tasks(self) -> frozenset[str] | None:
@@ -63,6 +65,9 @@ class JobRunner(Protocol):
 
     def cancel(self, flags: Mapping[JobId, Document]) -> None:
         """These jobs have been cancelled, here or elsewhere."""
+
+    def ask_stack(self, asked: Document) -> None:
+        """A person asks for the calls that the process of this running job is in: `id` and `job`."""
 
     def open(self, held_jobs: HeldJobs) -> None:
         """Runs the jobs of this registration from now on."""

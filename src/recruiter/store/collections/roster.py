@@ -2,7 +2,8 @@
 
     {_id: "host:pid:1f3a", host, pid, groups, tasks, slots, prefetch, ready, draining, term, beats, settled, given,
      given_at, pauses, session, sessions: [{pid, session}], runs, resources, metered: [{job, lane}], joined_at,
-     seen_at, considered_dead_after, clock_offset, version, usage: {memory, cpu}, running: [{job, task, since}],
+     seen_at, considered_dead_after, clock_offset, version, usage: {memory, cpu},
+     stack_asked: {id, job}, stack: {id, job, text, at}, running: [{job, task, since}],
      assigned: [job ids], drained: {at, by, reason}}
 
 A worker holds exactly the jobs in its `assigned`. Only the leader adds to it, and only while no newer term is written
@@ -15,6 +16,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection as Collection_
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -29,7 +31,7 @@ from recruiter.domain.job import JobId
 from recruiter.domain.planning.arrivals import Offer
 from recruiter.domain.planning.workers import RosterWorker
 from recruiter.domain.unreadable import Parsed, Unreadable
-from recruiter.store.codec import Document, decode_leniently, this_document
+from recruiter.store.codec import Document, decode_leniently, new_id, this_document
 from recruiter.store.errors import store_call
 from recruiter.store.fields import BELIEVED_TERM, MOST, validator
 from recruiter.store.reading import ParsedCollection
@@ -47,6 +49,7 @@ from recruiter.store.roster_fields import (
     registration_from,
     released_from,
     sessions_from,
+    stack_asked_from,
     whole_entry_from,
     whole_registration_from,
 )
@@ -135,10 +138,12 @@ class Roster(ParsedCollection):
             found = self.collection.find_one_and_update(
                 {"_id": worker},
                 {"$inc": {"beats": 1}, "$set": dict(facts), "$currentDate": {"seen_at": True}},
-                projection={**_HOLDING, "seen_at": 1, "pauses": 1},
+                projection={**_HOLDING, "seen_at": 1, "pauses": 1, "stack_asked": 1},
                 return_document=ReturnDocument.AFTER,
             )
-        return Beat(holding_from(found), found["seen_at"], found.get("pauses", 0)) if found else None
+        if found is None:
+            return None
+        return Beat(holding_from(found), found["seen_at"], found.get("pauses", 0), stack_asked_from(found))
 
     @store_call
     def holding(self, worker: str) -> Holding | None:
@@ -339,6 +344,22 @@ class Roster(ParsedCollection):
         """Stops the assignment of jobs to this worker, or with None resumes it. The worker finishes its jobs."""
         update = {"$set": {"drained": dict(why)}} if why is not None else {"$unset": {"drained": ""}}
         return self.collection.update_one({"_id": worker}, update).matched_count == 1
+
+    @store_call
+    def ask_stack(self, job: JobId) -> bool:
+        """Asks the worker that holds the job for its stack; the next question replaces this one. False if no worker
+        holds it."""
+        asked = {"id": str(new_id()), "job": job}
+        return self.collection.update_one({"assigned": job}, {"$set": {"stack_asked": asked}}).matched_count == 1
+
+    @store_call
+    def stack(self, job: JobId) -> Document | None:
+        """The last stack of this job: `text` and `at`."""
+        found = self.collection.find_one({"assigned": job, "stack.job": job}, {"stack": 1})
+        stack = None if found is None else found["stack"]
+        if not isinstance(stack, dict) or not isinstance(stack.get("at"), datetime):
+            return None
+        return {"text": str(stack.get("text")), "at": stack["at"]}
 
     @store_call
     def holder(self, id: JobId) -> Hold | None:

@@ -1,0 +1,39 @@
+"""The calls that a process is in now, as text: for a person who asks what a running job does.
+
+Only places in code, never values. A thread reads it while the job runs on; a job that holds the interpreter in C code
+cannot be looked at until it lets go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import traceback
+from asyncio import AbstractEventLoop
+from types import FrameType
+
+_LONGEST = 20_000
+"""Characters."""
+
+
+def stack_text(loop: AbstractEventLoop | None = None) -> str:
+    """Of every other thread of this process, and of every task of its event loop."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    frames = sys._current_frames()
+    parts = [
+        _part(f"thread {names.get(ident, ident)}", traceback.format_stack(frame))
+        for ident, frame in frames.items()
+        if ident != threading.get_ident()
+    ]
+    tasks = asyncio.all_tasks(loop) if loop is not None else ()
+    parts += [_part(f"task {task.get_name()}", [_line(frame) for frame in task.get_stack()]) for task in tasks]
+    return "\n".join(parts)[:_LONGEST]
+
+
+def _part(name: str, lines: list[str]) -> str:
+    return f"{name}:\n{''.join(lines)}"
+
+
+def _line(frame: FrameType) -> str:
+    return traceback.format_stack(frame, limit=1)[0]
