@@ -26,6 +26,7 @@ _UNTIL_READY_SECONDS = 0.02
 
 
 _USAGE_EVERY_SECONDS = 10.0
+_STACK_SHOWN_SECONDS = 120.0
 
 
 class Usage:
@@ -79,8 +80,10 @@ class Heartbeat:
         self._obeys_pauses = obeys_pauses
         self._declared = False
         self._usage = Usage()
-        self._stack_asked = self._stack_written = ""
-        """The last question for a stack that was passed on, and the last one whose answer is on the roster."""
+        self._stack_asked = ""
+        """The last question for a stack that was passed on."""
+        self._stack_written = "", 0.0
+        """The last one whose answer was written, and when."""
         self._join_at = 0.0
         self._obeyed: tuple[HeldJobs, int] | None = None
         """The change of pauses that was last passed on, and the held jobs that received it."""
@@ -153,16 +156,12 @@ class Heartbeat:
             "clock_offset": self._clock.offset.total_seconds(),
             "usage": self._usage.measure(asked_at),
         }
-        stack = self._runner.stack
-        if stack is not None and stack["id"] != self._stack_written:
-            facts["stack"] = stack
+        facts |= self._stack_facts(asked_at)
         answer = self._store.roster.beat(held_jobs.worker, facts, within=self._settings.dead_after / 3)
         if answer is None:
             registration.lose(held_jobs)
             return self._every
         registration.beaten_at = asked_at
-        if stack is not None:
-            self._stack_written = stack["id"]
         if answer.stack_asked is not None and answer.stack_asked["id"] != self._stack_asked:
             self._stack_asked = answer.stack_asked["id"]
             self._runner.ask_stack(answer.stack_asked)
@@ -194,6 +193,20 @@ class Heartbeat:
                 and (not paused_flows or job.flow not in paused_flows)
             )
         )
+
+    def _stack_facts(self, now: float) -> dict[str, Any]:
+        """The answer to a question for a stack. It is removed after a while: this document is written often, and so it
+        must be small."""
+        stack, (written, since) = self._runner.stack, self._stack_written
+        if stack is None:
+            return {}
+        if stack["id"] != written:
+            self._stack_written = stack["id"], now
+            return {"stack": stack}
+        if now - since < _STACK_SHOWN_SECONDS:
+            return {}
+        self._runner.stack = None
+        return {"stack": None}
 
     def _pass_on_flags(self, holding: Holding) -> None:
         flags = self._store.scheduled.flags(_MOST_FLAGS)
