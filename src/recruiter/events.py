@@ -1,21 +1,11 @@
 """Events of a process. Code emits events; one listener writes the log, others are the user's.
 
-Process events: `process.started`, `process.answers_probes`, `process.failed`, `process.stopping`, `fleet.member_ended`,
-`leader.elected`, `leader.stept_back`, `recruiter.standing_by`,
-`cleaner.at_work`, `worker.joined`, `worker.no_application`, `worker.finishing`, `worker.left`, `worker.lost`,
-`worker.retired`, `worker.unreadable`,
-`child.started`, `child.died`, `child.broken`, `child.recycled`, `store.unreachable`, `store.locked`,
-`store.silent`, `store.back`,
-`session.ended`, `session.not_ended`, `change_stream.failed`, `change_stream.back`, `loop.failed`, `lane.unserved`,
-`lane.never_fits`, `archive.cleaned`, `hook.failed`, `listener.failed`, `instrument.failed`,
-`scheduler.repeated`, `scheduler.broken`, `scheduler.overdue`, `progress.refused`.
+`SENTENCES` in log/lines.py lists all events except `job.started`.
 
 Job events, emitted where the job runs, to the listeners of the application and to the workable: `job.started`, then
 `job.ended` (with `done` if it succeeded), and after a failure `job.failed` (it will be tried again) or
 `job.failure.last` (it will not). A job that asked to be run later emits `job.snoozed` instead. When a process dies with
-its job, the supervisor emits the event:
-`job.crashed`, `job.ended_by_force`, `job.noted`, `job.interrupted`, `job.reduced`, `job.misplaced`, `job.unopened`,
-`job.superseded`, `job.set_aside`, `job.taken_over`, `job.cancelled`, `job.expired`.
+its job, the supervisor emits the event.
 """
 
 from __future__ import annotations
