@@ -18,7 +18,6 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
@@ -30,7 +29,15 @@ from rich.text import Text
 
 from recruiter.application import Application, load_application
 from recruiter.cli import options as given
-from recruiter.cli.options import Count, TargetOptions, recruiter_of, settings_from, target_for
+from recruiter.cli.options import (
+    CommonOptions,
+    Count,
+    TargetOptions,
+    WorkerOptions,
+    recruiter_of,
+    settings_from,
+    target_for,
+)
 from recruiter.cli.output import console, say, write
 from recruiter.cli.start import run_fleet
 from recruiter.cli.web import dev_console
@@ -102,14 +109,16 @@ def dev(
     stop.listen_to_signals()
     settings = settings_from(TargetOptions(prefix=prefix))
     file = file or settings.bootstrap
-    watched = _Watched(reload and file is not None, watch or [], folder)
     own = ForkServer.open(file).ask_target() if file is not None else None
-    prefix = target_for(settings, own).prefix
-    if target is not None:
-        return _run(_DevOptions(Target.parse(target, prefix), file, processes), stop, web, watched)
     # On the private server the application's producers will use the database that it names.
-    with _private_server(folder, own.database if own is not None else DEFAULT_DATABASE, mongod) as uri:
-        return _run(_DevOptions(Target.parse(uri, prefix), file, processes), stop, web, watched)
+    database = own.database if own is not None else DEFAULT_DATABASE
+    with (
+        _private_server(folder, database, mongod) if target is None else nullcontext(target) as uri,
+        _reloads(file if reload else None, watch or [], folder) as each_round,
+    ):
+        place = Target.parse(uri, target_for(settings, own).prefix)
+        options = CommonOptions(place.uri, place.prefix, bootstrap=file, log_level="debug")
+        return _run(settings_from(options, WorkerOptions(processes=processes)), place, stop, web, each_round)
 
 
 @contextmanager
@@ -133,15 +142,11 @@ def _private_server(folder: Path, database: str, mongod: str | None) -> Iterator
         server.stop()
 
 
-def _run(wanted: _DevOptions, stop: Stop, web: bool, watched: _Watched) -> int:
-    os.environ["RECRUITER_TARGET"] = wanted.target
-    os.environ["RECRUITER_PREFIX"] = wanted.prefix
-    settings: Settings = settings_from(wanted)
-    ready = f", for {plural(wanted.processes, 'job')} at once: enqueue from another terminal. Ctrl-C ends everything"
-    with (
-        dev_console(Target.parse(wanted.target, wanted.prefix)) if web else nullcontext() as address,
-        watched.by(wanted.bootstrap) as each_round,
-    ):
+def _run(settings: Settings, place: Target, stop: Stop, web: bool, each_round: Callable[[Fleet], None]) -> int:
+    os.environ["RECRUITER_TARGET"] = place.uri
+    os.environ["RECRUITER_PREFIX"] = place.prefix
+    ready = f", for {plural(settings.processes, 'job')} at once: enqueue from another terminal. Ctrl-C ends everything"
+    with dev_console(place) if web else nullcontext() as address:
         if address is not None:
             _say("web console at ", (address, "bold"))
         elif web:
@@ -149,39 +154,23 @@ def _run(wanted: _DevOptions, stop: Stop, web: bool, watched: _Watched) -> int:
         return run_fleet(settings, stop, lambda: _say(("ready", "bold"), ready), each_round)
 
 
-@dataclass(frozen=True)
-class _Watched:
-    """Whether files are watched, in which additional folders, and the folder of MongoDB."""
-
-    wanted: bool
-    folders: Sequence[Path]
-    data: Path
-
-    @contextmanager
-    def by(self, bootstrap: str | None) -> Iterator[Callable[[Fleet], None]]:
-        """Yields the function that the fleet calls in every round."""
-        if not self.wanted or bootstrap is None:
-            yield lambda _fleet: None
-        elif not is_installed():
-            _say(f"files are not watched; to reload them when they change: {installing('reload')}")
-            yield lambda _fleet: None
-        else:
-            reloader = Reloader(bootstrap, [folder_of(bootstrap), *self.folders], _say, self.data)
-            with reloader.watching():
-                yield reloader.reload
+@contextmanager
+def _reloads(bootstrap: str | None, folders: Sequence[Path], data: Path) -> Iterator[Callable[[Fleet], None]]:
+    """Watches the folder of the application and these folders, without the data of MongoDB. Yields the function that
+    the fleet calls in every round."""
+    if bootstrap is None:
+        yield lambda _fleet: None
+    elif not is_installed():
+        _say(f"files are not watched; to reload them when they change: {installing('reload')}")
+        yield lambda _fleet: None
+    else:
+        reloader = Reloader(bootstrap, [folder_of(bootstrap), *folders], _say, data)
+        with reloader.watching():
+            yield reloader.reload
 
 
 def _say(*parts: str | tuple[str, str]) -> None:
     write(console(stderr=True), Text.assemble(*parts), soft_wrap=True)
-
-
-class _DevOptions:
-    def __init__(self, target: Target, bootstrap: str | None, processes: int) -> None:
-        self.target = target.uri
-        self.prefix = target.prefix
-        self.bootstrap = bootstrap
-        self.processes = processes
-        self.log_level = "debug"
 
 
 def is_installed() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict, replace
 from typing import Annotated
 
@@ -30,14 +31,11 @@ def doctor(*, all_: All = False, late: str = "5m", common: ReportOptions = Repor
         How long a due job may wait for a slot before it is a problem.
     """
     settings = settings_from(common)
-    store = Store(target_for(settings), patience=PATIENCE)
-    try:
-        thresholds = Thresholds(silent=settings.considered_dead_after, late_job=to_timedelta(late))
-        if all_:
-            thresholds = replace(thresholds, unreadable_told=thresholds.unreadable_counted)
+    thresholds = Thresholds(silent=settings.considered_dead_after, late_job=to_timedelta(late))
+    if all_:
+        thresholds = replace(thresholds, unreadable_told=thresholds.unreadable_counted)
+    with closing(Store(target_for(settings), patience=PATIENCE)) as store:
         findings = examine(store, thresholds)
-    finally:
-        store.close()
     if common.output == "table":
         for finding in findings:
             _print(finding)
@@ -63,8 +61,7 @@ def _below(text: str, blanks: int) -> str:
 
 def prepare(*, common: ReportOptions = ReportOptions()) -> None:
     """Creates the collections, indexes and validators. Processes do it too when they start, with enough rights."""
-    store = Store(target_for(settings_from(common)), patience=PATIENCE)
-    try:
+    with closing(Store(target_for(settings_from(common)), patience=PATIENCE)) as store:
         store.reach()
         made = store.prepare(insist=True)
         if common.output == "table":
@@ -72,5 +69,3 @@ def prepare(*, common: ReportOptions = ReportOptions()) -> None:
                 say(f"made: {difference}")
         text = f"database {store.target.database} {'is' if made else 'was'} prepared"
         common.report(text, {"database": store.target.database, "made": list(map(str, made))})
-    finally:
-        store.close()

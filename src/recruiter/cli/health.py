@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -59,18 +60,16 @@ def health_(
 
 
 def _ask_mongodb(settings: Settings, roles: list[Role], pid: int | None, live: bool) -> int:
-    store = Store(target_for(settings), patience=_PATIENCE_SECONDS)
+    here = settings.host or socket.gethostname()
     try:
-        facts = store.check()
-        here = settings.host or socket.gethostname()
-        answers = [health(store, role, here, pid, settings.considered_dead_after) for role in roles]
+        with closing(Store(target_for(settings), patience=_PATIENCE_SECONDS)) as store:
+            facts = store.check()
+            answers = [health(store, role, here, pid, settings.considered_dead_after) for role in roles]
     except StoreError as error:
         if not live or isinstance(error, InvalidTarget):
             raise
         say(f"{error}. The state of the process is unknown, so it is taken to be alive", stderr=True)
         return 0
-    finally:
-        store.close()
     say(f"MongoDB {facts.version} at {facts.address} accepts writes")
     for answer in answers:
         say(answer.text, stderr=not answer.well)
