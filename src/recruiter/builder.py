@@ -91,6 +91,12 @@ class JobBuilder(HasOptions, Generic[R]):
             self._sender.policies.dump(options.retry, options.only)  # refused here if it cannot be stored
         return self._with(options=options, expires_at=None if "expires" in given else self._draft.expires_at)
 
+    def _given(self, **options: Unpack[GivenJobOptions]) -> Self:
+        """Several options at once; tags are added to those of the task."""
+        if "tags" in options:
+            return self.tagged_as(options.pop("tags"))._changed(**options)
+        return self._changed(**options)
+
     def in_background(self) -> Self:
         """Let a worker run it, as soon as possible or at the time given."""
         return self._with(background=True, here=False)

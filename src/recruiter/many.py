@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
-from typing import Any, Generic, Literal, TypedDict, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
@@ -15,15 +15,15 @@ from bson.raw_bson import RawBSONDocument
 from recruiter.builder import JobBuilder
 from recruiter.domain.duration import DurationLike
 from recruiter.domain.job import Job, JobId
+from recruiter.domain.options import GivenJobOptions
 from recruiter.domain.text import shown
-from recruiter.domain.uniqueness import Until
 from recruiter.errors import InvalidArguments, InvalidJob, JobsRefused, RecruiterError
 from recruiter.instruments import SendStart
 from recruiter.interruption import may_be_interrupted
 from recruiter.producer import Producer
 from recruiter.results import JobHandle
 from recruiter.steps.enqueue import LARGEST_BATCH
-from recruiter.store.batches import in_batches
+from recruiter.store.batches import MAX_JOBS_PER_TRANSACTION, in_batches
 from recruiter.store.codec import JobEncoder, encode, new_id
 from recruiter.store.connection import answered_within
 from recruiter.store.in_session import (
@@ -41,33 +41,17 @@ Call = tuple[Any, ...] | Mapping[str, Any]
 CallOrJob = Call | JobBuilder[Any]
 Errors = Literal["raise", "return"]
 Write = Callable[[InSession, list[T]], Steps[list[Produced]]]
-MAX_JOBS_PER_TRANSACTION = 500
 
 
-class ManyOptions(TypedDict, total=False):
-    """The options that they share, named like the methods of the builder."""
+class ManyOptions(GivenJobOptions, total=False):
+    """The options that they share: those of one job, and when they run. Tags are added to those of the task."""
 
-    group: str
-    tags: Iterable[str]
-    priority: int | float
     schedule_at: datetime
     schedule_in: DurationLike
-    unique: bool | Until
     ids: Sequence[JobId]
     """Your own id for each job, in the same order."""
     session: Session | None
     server_timeout: DurationLike | None
-
-
-_METHODS: Mapping[str, Callable[[JobBuilder[Any], Any], JobBuilder[Any]]] = {
-    "group": JobBuilder.in_group,
-    "tags": JobBuilder.tagged_as,
-    "priority": JobBuilder.with_priority,
-    "schedule_at": JobBuilder.schedule_at,
-    "schedule_in": JobBuilder.schedule_in,
-    "unique": JobBuilder.unique_if,
-}
-"""The method of the builder for each option that changes the job."""
 
 
 def check_options(options: ManyOptions) -> None:
@@ -185,10 +169,12 @@ class Many(Generic[R]):
             self._answers[place] = refused[number] if number in refused else handle(id, returns)
 
     def _with_options(self, job: JobBuilder[R]) -> JobBuilder[R]:
-        for name, value in self._options.items():
-            if name in _METHODS:
-                job = _METHODS[name](job, value)
-        return job
+        if "schedule_at" in self._options:
+            job = job.schedule_at(self._options["schedule_at"])
+        if "schedule_in" in self._options:
+            job = job.schedule_in(self._options["schedule_in"])
+        given: Any = {name: self._options[name] for name in GivenJobOptions.__annotations__ if name in self._options}  # type: ignore[literal-required]
+        return job._given(**given)
 
     def _each(self, errors: Errors, make: Callable[[int, CallOrJob], T]) -> list[tuple[int, T]]:
         if errors not in get_args(Errors):

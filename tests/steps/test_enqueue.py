@@ -21,6 +21,7 @@ from recruiter.errors import (
     RecruiterError,
     StoreUnreachable,
 )
+from recruiter.many import ManyOptions
 from recruiter.steps import enqueue
 from recruiter.steps.enqueue import Enqueuer
 from recruiter.store.codec import LARGEST_JOB, encode_job
@@ -402,8 +403,11 @@ class TestMany:
         def work(n: int) -> None:
             del n
 
-        alone = work.job(1).in_group("mail").tagged_as("b").with_priority(3).schedule_in("1 minute").enqueue()
-        (together,) = work.enqueue_many([(1,)], group="mail", tags=["b"], priority=3, schedule_in="1 minute")
+        job = work.job(1).in_group("mail").tagged_as("b").with_priority(3).owned_by("ada").limited_by(customer=7)
+        alone = job.timeout("9s").schedule_in("1 minute").enqueue()
+        options: ManyOptions = {"group": "mail", "tags": ["b"], "priority": 3, "timeout": "9s"}
+        options |= {"owner": "ada", "limited_by": "customer:7", "schedule_in": "1 minute"}
+        (together,) = work.enqueue_many([(1,)], **options)
 
         one, other = (document(recruiter.store, handle.id) for handle in (alone, together))
         assert list(one) == list(other)

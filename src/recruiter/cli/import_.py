@@ -110,15 +110,8 @@ def _done(recruiter: Recruiter, moved: Moved, dry_run: bool) -> _Line:
 
 
 def _store_job(recruiter: Recruiter, moved: MovedJob, dry_run: bool) -> None:
-    builder = recruiter.job(moved.task, moved.args).with_id(moved.id).with_urn(moved.id)
-    builder = builder.tagged_as(*moved.tags) if moved.tags else builder
-    builder = builder if moved.group is None else builder.in_group(moved.group)
-    builder = builder if moved.priority is None else builder.with_priority(moved.priority)
-    builder = builder if moved.owner is None else builder.owned_by(moved.owner)
-    builder = builder.needing(**moved.needs) if moved.needs else builder
-    builder = builder if moved.expires_in is None else builder.expires_in(moved.expires_in)
+    builder = recruiter.job(moved.task, moved.args)._given(**moved.options).with_id(moved.id).with_urn(moved.id)
     builder = builder if moved.at is None else builder.schedule_at(moved.at)
-    builder = builder if moved.retry is None else builder.retry_with_policy(moved.retry)
     job = replace(builder.build(), method=moved.method)
     if not dry_run:
         (stored,) = recruiter.produce(lambda here: here.enqueue([job], own_ids=True))
@@ -127,9 +120,7 @@ def _store_job(recruiter: Recruiter, moved: MovedJob, dry_run: bool) -> None:
 
 
 def _store_scheduler(recruiter: Recruiter, moved: MovedScheduler, dry_run: bool, known: bool) -> None:
-    builder = recruiter.job(moved.task, moved.args)
-    builder = builder if moved.retry is None else builder.retry_with_policy(moved.retry)
-    builder = builder if moved.priority is None else builder.with_priority(moved.priority)
+    builder = recruiter.job(moved.task, moved.args)._given(**moved.options)
     repeated = builder.repeat_with_policy(moved.policy).with_urn(moved.urn)
     repeated = repeated.unique() if moved.unique else repeated
     if dry_run:

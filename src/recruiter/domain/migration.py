@@ -19,14 +19,14 @@ import io
 import pickle
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta, timezone
 from types import MappingProxyType
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from recruiter.domain.names import DEFAULT_METHOD
-from recruiter.domain.planning.needs import AmountLike
+from recruiter.domain.options import GivenJobOptions
 from recruiter.domain.policy_registry import schedule_policy
 from recruiter.domain.retry.decision import RetryPolicy
 from recruiter.domain.retry.policies import DoNotDoItAgain, ExponentialBackoff, RetryForever, RetryManyTimes, TimeTable
@@ -46,15 +46,9 @@ class MovedJob:
     task: str
     args: Arguments
     at: datetime | None = None
-    group: str | None = None
-    """None without a group in the document: then the default of the task applies, if its code is loaded."""
-    priority: int | float | None = None
-    tags: tuple[str, ...] = ()
+    options: GivenJobOptions = field(default_factory=GivenJobOptions)
+    """Its options there. For others the defaults of the task apply, if its code is loaded."""
     method: str = DEFAULT_METHOD
-    retry: RetryPolicy | None = None
-    owner: str | None = None
-    needs: Mapping[str, AmountLike] | None = None
-    expires_in: timedelta | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -68,8 +62,7 @@ class MovedScheduler:
     args: Arguments
     policy: SchedulePolicy
     unique: bool = False
-    retry: RetryPolicy | None = None
-    priority: int | float | None = None
+    options: GivenJobOptions = field(default_factory=GivenJobOptions)
     paused: bool = False
     notes: tuple[str, ...] = ()
 
@@ -127,13 +120,13 @@ def from_agenda(document: Mapping[str, Any], renamed: Mapping[str, str], collect
         return NotMoved(id, "it is disabled")
     if document.get("lockedAt") is not None:
         return NotMoved(id, "it is running there: stop Agenda, and import again")
-    return MovedJob(id, task, args, due, priority=_agenda_priority(document))
+    return MovedJob(id, task, args, due, _agenda_options(document))
 
 
-def _agenda_priority(document: Mapping[str, Any]) -> int | float | None:
+def _agenda_options(document: Mapping[str, Any]) -> GivenJobOptions:
     """Agenda stores 0 for jobs without a priority."""
-    priority = document.get("priority") or None
-    return priority if isinstance(priority, int | float) else None
+    priority = document.get("priority")
+    return {"priority": priority} if priority and isinstance(priority, int | float) else {}
 
 
 def _agenda_scheduler(id: str, task: str, args: Any, every: object, document: Mapping[str, Any]) -> Moved:
@@ -158,7 +151,7 @@ def _agenda_scheduler(id: str, task: str, args: Any, every: object, document: Ma
         args,
         policy,
         unique=True,
-        priority=_agenda_priority(document),
+        options=_agenda_options(document),
         paused=bool(document.get("disabled")),
         notes=notes,
     )
@@ -378,28 +371,29 @@ def _php_job(id: str, document: Mapping[str, Any], renamed: Mapping[str, str]) -
     if document.get("locked"):
         return NotMoved(id, "it is running there: stop its recruiter and workers, and import again")
     workable = document["workable"]
-    retry, notes = _php_retry(document.get("retry_policy"))
+    options, notes = _php_options(document.get("retry_policy"))
+    if document.get("group"):
+        options["group"] = document["group"]
+    options["tags"] = tuple(map(str, document.get("tags") or ()))
     return MovedJob(
         id,
         _php_task(workable, renamed),
         arguments(workable.get("parameters")),
         moment(document.get("scheduled_at")),
-        group=document.get("group") or None,
-        tags=tuple(map(str, document.get("tags") or ())),
-        method=workable.get("method") or DEFAULT_METHOD,
-        retry=retry,
-        notes=notes,
+        options,
+        workable.get("method") or DEFAULT_METHOD,
+        notes,
     )
 
 
 def _php_scheduler(id: str, document: Mapping[str, Any], renamed: Mapping[str, str]) -> Moved:
     workable = document["job"]["workable"]
-    retry, notes = _php_retry(document["job"].get("retry_policy"))
+    options, notes = _php_options(document["job"].get("retry_policy"))
     policy = _php_schedule(document["schedule_policy"])
     if policy is None:
         return NotMoved(id, f"its schedule policy {document['schedule_policy'].get('class')} is a class of its own")
     task, args = _php_task(workable, renamed), arguments(workable.get("parameters"))
-    return MovedScheduler(id, document["urn"], task, args, policy, bool(document.get("unique")), retry, notes=notes)
+    return MovedScheduler(id, document["urn"], task, args, policy, bool(document.get("unique")), options, notes=notes)
 
 
 def _php_task(workable: Mapping[str, Any], renamed: Mapping[str, str]) -> str:
@@ -410,6 +404,11 @@ def _php_task(workable: Mapping[str, Any], renamed: Mapping[str, str]) -> str:
 
 def _short_name(name: str) -> str:
     return name.rpartition("\\")[2]
+
+
+def _php_options(stored: Mapping[str, Any] | None) -> tuple[GivenJobOptions, tuple[str, ...]]:
+    policy, notes = _php_retry(stored)
+    return {} if policy is None else {"retry": policy}, notes
 
 
 def _php_retry(stored: Mapping[str, Any] | None) -> tuple[RetryPolicy | None, tuple[str, ...]]:
@@ -476,10 +475,10 @@ def from_job_scheduler_worker(document: Mapping[str, Any], renamed: Mapping[str,
         due = moment(document.get("trigger_time"))
         if due is None:
             return NotMoved(id, "its trigger_time is not a date")
-        return MovedJob(id, task, args, due, tags=tags, expires_in=_TRIGGER_WINDOW)
+        return MovedJob(id, task, args, due, {"tags": tags, "expires": _TRIGGER_WINDOW})
     locked_at = moment(document.get("locked_at"))
     at = None if locked_at is None else locked_at + _LOCK_EXPIRATION
-    return MovedJob(id, task, args, at, tags=tags, notes=("it was locked there, and begins again",))
+    return MovedJob(id, task, args, at, {"tags": tags}, notes=("it was locked there, and begins again",))
 
 
 # -- Virtool's jobs manager --------------------------------------------------------------------------------------------
@@ -495,12 +494,15 @@ def from_virtool(document: Mapping[str, Any], renamed: Mapping[str, str], collec
     state = last.get("state", "waiting") if isinstance(last, Mapping) else "waiting"
     if state not in ("waiting", "running") or document.get("archived"):
         return NotMoved(id, f"it has ended: {'archived' if document.get('archived') else state}")
+    needs = {name: document[name] for name in ("proc", "mem") if document.get(name)}
+    options: GivenJobOptions = {"needs": needs} if needs else {}
+    if document.get("username"):
+        options["owner"] = document["username"]
     return MovedJob(
         id,
         task_name(document["task"], renamed),
         arguments(document.get("args")),
-        owner=document.get("username") or None,
-        needs={name: document[name] for name in ("proc", "mem") if document.get(name)},
+        options=options,
         notes=("it was running there, and begins again",) if state == "running" else (),
     )
 

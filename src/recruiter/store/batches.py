@@ -24,6 +24,7 @@ from recruiter.store.sessions import LOCKED_FOR_SECONDS, run_transaction
 T = TypeVar("T")
 
 MAX_BATCH_BYTES = 8 * 1024 * 1024
+MAX_JOBS_PER_TRANSACTION = 500
 """One transaction of this size takes MongoDB a few tenths of a second, in which other processes get their turn."""
 _MAX_PER_TRANSACTION, _MAX_IN_TRANSACTIONS = 500, 1000
 """Number of documents that one transaction and one call of `write_unlocked` write beside a locked document."""
