@@ -28,7 +28,7 @@ from recruiter.errors import CommandFailed
 from recruiter.interruption import shielded
 
 LONGEST_OUTPUT = 64 * 1024
-"""Bytes of each stream that are kept: the last ones."""
+"""Bytes of each stream that are kept, the last ones; and bytes that a pipe holds."""
 LONGEST_LINE = 64 * 1024
 """Characters after which a line that does not end is handed on in pieces."""
 _CHECK_SECONDS = 0.05
@@ -38,8 +38,6 @@ _TERMINATE_SECONDS = 0.2
 """Seconds between SIGTERM and SIGKILL. A job at its timeout has half a second before its process is killed."""
 _STOP_SECONDS = 0.05
 """Seconds for a process to obey SIGSTOP. A process that waits for a disk does not obey, and starts no other."""
-_PIPE = 64 * 1024
-"""Bytes that a pipe holds."""
 _LINES_SHOWN, _CHARACTERS_SHOWN = 10, 1_500
 """The part of its last output in the message of the error."""
 _LAST_WORDS = 4 * 1024
@@ -247,7 +245,7 @@ def _register(selector: selectors.BaseSelector, stream: IO[bytes] | None, event:
 def _give(stream: int, waiting: memoryview) -> memoryview:
     """Writes input; returns the rest."""
     try:
-        return waiting[os.write(stream, waiting[:_PIPE]) :]
+        return waiting[os.write(stream, waiting[:LONGEST_OUTPUT]) :]
     except BlockingIOError:
         return waiting
     except BrokenPipeError:
@@ -258,8 +256,8 @@ def _take(stream: int, output: _Output) -> bool:
     """Reads the pipe; returns whether more may come."""
     taken = 0
     with suppress(BlockingIOError):
-        while taken < _PIPE:
-            chunk = os.read(stream, _PIPE)
+        while taken < LONGEST_OUTPUT:
+            chunk = os.read(stream, LONGEST_OUTPUT)
             if not chunk:
                 return False
             output.add(chunk)

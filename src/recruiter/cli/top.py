@@ -34,7 +34,7 @@ from recruiter.views.analytics import LiveView, Running, overview
 from recruiter.views.explain import kinds_waiting
 
 _SERIES = timedelta(minutes=30)
-_MOST_RUNNING, _MOST_EXPLAINED, _MOST_FAILED = 100, 100, 10
+_MOST_ROWS, _MOST_FAILED = 100, 10
 _REST = 4
 """Rest after a refresh, as a multiple of its duration: a screen must not keep MongoDB busy."""
 
@@ -66,9 +66,9 @@ def top(*, every: Duration = "1s", once: bool = False, common: given.TargetOptio
 
 
 def _screen(recruiter: Recruiter, page: SafeConsole, pace: Pace, height: int | None) -> Screen:
-    seen, report = overview(recruiter.store, jobs=_MOST_RUNNING, within=_SERIES), recruiter.analytics()
+    seen, report = overview(recruiter.store, jobs=_MOST_ROWS, within=_SERIES), recruiter.analytics()
     due = [kind for kind, queue in report.queues.items() if queue.queued]
-    reasons = kinds_waiting(recruiter.store, due[:_MOST_EXPLAINED], seen.rules, seen.at)
+    reasons = kinds_waiting(recruiter.store, due[:_MOST_ROWS], seen.rules, seen.at)
     why = {kind: reason.text for kind, reason in reasons.items()}
     failed = _failed(recruiter, report)
     return Screen(seen, report, why, failed, pace.since_last(seen), page.options.ascii_only, height)

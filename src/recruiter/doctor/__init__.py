@@ -17,11 +17,9 @@ from collections.abc import Callable, Iterable, Iterator
 from recruiter.doctor import fleet, jobs, server
 from recruiter.doctor.findings import Code, Finding, note, problem
 from recruiter.doctor.findings import Thresholds as Thresholds
-from recruiter.domain.text import head
+from recruiter.domain.text import MAX_REASON_CHARACTERS, head
 from recruiter.errors import StoreError, StoreRefused, StoreUnreachable
 from recruiter.store.database import ServerFacts, Store
-
-_MAX_TEXT_CHARACTERS = 300
 
 Check = Callable[[Store, ServerFacts, Thresholds], Iterable[Finding]]
 
@@ -57,4 +55,4 @@ def _ask(
         except StoreError as error:  # an index is missing, or a document is unreadable
             text = " ".join(str(error).split())
             todo = "Repair missing indexes first (recruiter prepare), then run the doctor again"
-            yield problem(about, Code.CHECK_FAILED, f"a check could not run. {head(text, _MAX_TEXT_CHARACTERS)}", todo)
+            yield problem(about, Code.CHECK_FAILED, f"a check could not run. {head(text, MAX_REASON_CHARACTERS)}", todo)

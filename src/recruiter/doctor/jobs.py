@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
 from recruiter.doctor.findings import Code, Finding, Level, Thresholds, note, ok, problem
-from recruiter.domain.duration import humanize
+from recruiter.domain.duration import elapsed
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE, id_told
 from recruiter.domain.planning.limits import AtLimit, AtRate, Reason
@@ -18,14 +18,13 @@ from recruiter.domain.planning.rules import FLEET, Rules
 from recruiter.domain.planning.situation import Situation
 from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.state import Why
-from recruiter.domain.text import head, plural, remark
+from recruiter.domain.text import MAX_REASON_CHARACTERS, head, plural, remark
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import StoreUnreachable
 from recruiter.store.database import ServerFacts, Store
 from recruiter.views.health import last_success
 from recruiter.views.resources import read_situation
 
-_MAX_REASON_CHARACTERS = 200
 _MAX_TASKS_NAMED = 3
 _MAX_UNOPENED = 100
 
@@ -143,7 +142,7 @@ def _late(
         oldest = min(late, key=lambda lane: late[lane])
         jobs = _counted((waiting[lane].due for lane in late), "job is due", "jobs are due")
         where = f"task {oldest.task} in group {oldest.group}"
-        text = f"{jobs}, and the oldest has waited for {humanize(_whole(now - late[oldest]))} ({where})"
+        text = f"{jobs}, and the oldest has waited for {elapsed(now - late[oldest])} ({where})"
         if limited:
             todo = "Raise the limit if they matter: recruiter limit list shows the limits"
             yield note("jobs", Code.LATE, f"{text}: {reasons[oldest]}", todo)
@@ -173,7 +172,7 @@ def _saturated(
         yield note("jobs", Code.SATURATED, text, "Start more workers, or raise --processes")
         return
     held = [
-        f"task {task} holds {plural(len(since), 'slot')}, for up to {humanize(_whole(now - min(since)))}"
+        f"task {task} holds {plural(len(since), 'slot')}, for up to {elapsed(now - min(since))}"
         for task, since in largest
     ]
     todo = f"Start more workers, raise --processes, or keep slots free: recruiter limit set task:{largest[0][0]} NUMBER"
@@ -192,7 +191,7 @@ def _long_jobs(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator
     endless = [job for job in store.scheduled.get_many(long).values() if job.timeout is None] if long else []
     for job in sorted(endless, key=lambda job: long[job.id][1])[: thresholds.set_aside_told]:
         worker, since = long[job.id]
-        lasts = humanize(_whole(now - since))
+        lasts = elapsed(now - since)
         text = f"job {id_told(job.id)} of task {job.task} has run for {lasts} on worker {worker}, and has no timeout"
         todo = (
             f"See recruiter job show {job.id}. If it hangs: recruiter job cancel {job.id}; and give the task a timeout"
@@ -219,7 +218,7 @@ def _set_aside(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator
     """Jobs and documents that were given up. They have ended, so no person must act now."""
     since = store.clock.now() - thresholds.set_aside
     for job in store.archived.set_aside(thresholds.set_aside_told, since):
-        at, why = f"{job.archived_at:%Y-%m-%d %H:%M:%S} UTC", head(job.reason or str(job.why), _MAX_REASON_CHARACTERS)
+        at, why = f"{job.archived_at:%Y-%m-%d %H:%M:%S} UTC", head(job.reason or str(job.why), MAX_REASON_CHARACTERS)
         show = f"See recruiter job show {job.id}"
         if job.why in (Why.CRASHED_TOO_MANY_TIMES, Why.WORKER_DIED_TOO_MANY_TIMES):
             text = f"job {id_told(job.id)} of task {job.task} was given up at {at}: {why}"
@@ -276,7 +275,7 @@ def _judged_scheduler(store: Store, scheduler: Scheduler, now: datetime, thresho
         text = f"{who} was paused by {remark(scheduler.paused.by, scheduler.paused.reason)}"
         return note("schedulers", Code.PAUSED_SCHEDULER, text, todo)
     if scheduler.next_at is not None and now - scheduler.next_at > thresholds.late:
-        late = humanize(now.replace(microsecond=0) - scheduler.next_at.replace(microsecond=0))
+        late = elapsed(now - scheduler.next_at)
         todo = "Only a leader makes its jobs: see the finding about the leader"
         return problem("schedulers", Code.LATE_SCHEDULER, f"{who} is {late} late", todo)
     overdue = scheduler.broken_promise(last_success(store, scheduler), now)
@@ -287,10 +286,6 @@ def _judged_scheduler(store: Store, scheduler: Scheduler, now: datetime, thresho
 
 
 SCHEDULER_CHECKS = (_schedulers,)
-
-
-def _whole(duration: timedelta) -> timedelta:
-    return timedelta(seconds=max(0, int(duration.total_seconds())))
 
 
 _TODO = {

@@ -24,6 +24,9 @@ _LONGEST_TEXT = 100
 _NUMBER = re.compile(r"[\d.]+")
 _WHOLE_NUMBER = re.compile(r"\d+\.?\d*|\.\d+")
 _ZERO = timedelta(0)
+MILLISECOND = timedelta(milliseconds=1)
+LONGEST_SECONDS = 1e10
+"""Of a stored duration, 317 years: dates can be calculated with it."""
 
 
 def to_timedelta(value: DurationLike) -> timedelta:
@@ -51,6 +54,11 @@ def humanize(duration: timedelta) -> str:
     if duration.microseconds:
         texts.append(f"{milliseconds}ms")
     return " ".join(texts) or "0s"
+
+
+def elapsed(duration: timedelta) -> str:
+    """For people, in whole seconds and never negative: the clocks of two hosts may disagree."""
+    return humanize(timedelta(seconds=max(0, round(duration.total_seconds()))))
 
 
 def brief(seconds: float | None) -> str:

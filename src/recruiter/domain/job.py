@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 from bson import ObjectId
 
+from recruiter.domain.duration import LONGEST_SECONDS
 from recruiter.domain.flow import FlowStep
 from recruiter.domain.lane import ISOLATED_AFTER_WORKER_DEATHS, Lane
 from recruiter.domain.names import BLOCKED_LANE, DEFAULT_GROUP, DEFAULT_METHOD, check_text
 from recruiter.domain.names import JobId as JobId
 from recruiter.domain.planning.needs import NOTHING, Needs
-from recruiter.domain.progress import LogLine, StatusEntry
+from recruiter.domain.progress import LONGEST_NAME, LogLine, StatusEntry
 from recruiter.domain.retry.decision import after
 from recruiter.domain.state import State
 from recruiter.errors import InvalidName
 
-LONGEST_NAME = 200
 MOST_SIGNALS = 1_000
 """Maximum number of signals of one job."""
 MOST_SIGNAL_BYTES = 4 * 1024 * 1024
@@ -407,10 +407,7 @@ def _history(job: Job) -> tuple[HistoryEntry, ...]:
 
 def expiry(scheduled_at: datetime, seconds: float) -> datetime:
     """The time `seconds` later, or the last possible time."""
-    return after(scheduled_at, timedelta(seconds=min(seconds, _LONGEST)))
-
-
-_LONGEST = 1e12
+    return after(scheduled_at, timedelta(seconds=min(seconds, LONGEST_SECONDS)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload
 from cronsim import CronSim, CronSimError
 
 from recruiter.domain.definitions import note, same_definition
-from recruiter.domain.duration import DurationLike, brief, humanize
+from recruiter.domain.duration import LONGEST_SECONDS, DurationLike, brief, humanize
 from recruiter.domain.retry.decision import RetryPolicy, checked_names, only_names
 from recruiter.domain.retry.policies import (
     DoNotDoItAgain,
@@ -197,7 +197,7 @@ def policy_text(stored: Mapping[str, Any] | None) -> str | None:
     parameters, only = stored.get("parameters"), stored.get("only")
     texts = []
     for name, value in parameters.items() if isinstance(parameters, Mapping) else ():
-        in_words = name == "interval" and isinstance(value, int | float) and 0 <= value < _LONGEST_INTERVAL_SECONDS
+        in_words = name == "interval" and isinstance(value, int | float) and 0 <= value < LONGEST_SECONDS
         texts.append(humanize(timedelta(seconds=value)) if in_words else str(value))
     only_text = f" only {', '.join(map(str, only))}" if isinstance(only, list) and only else ""
     return f"{stored.get('class')}({', '.join(texts)}){only_text}"
@@ -241,6 +241,3 @@ def _words(name: str, parameters: Mapping[str, Any]) -> str | None:
     except (CronSimError, KeyError, StopIteration, TypeError, ValueError, OverflowError):
         pass  # written by another program or a newer release
     return None
-
-
-_LONGEST_INTERVAL_SECONDS = 1e9

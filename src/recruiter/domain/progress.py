@@ -22,7 +22,7 @@ STATUS_KEPT = 100
 LINES_KEPT = 500
 LOG_BYTES = 64 * 1024
 LONGEST_LINE = 2_000
-LONGEST_STAGE = 200
+LONGEST_NAME = 200
 LONGEST_ERROR = 500
 
 
@@ -86,7 +86,7 @@ class Recorder:
 
     def stage(self, stage: str, progress: float | None, at: datetime) -> None:
         """Enters a stage, or reports its progress; a new stage begins at 0."""
-        self._note(clean(head(stage, LONGEST_STAGE)), progress, at)
+        self._note(clean(head(stage, LONGEST_NAME)), progress, at)
 
     def progress(self, value: float, at: datetime) -> None:
         """Reports progress in the current stage."""

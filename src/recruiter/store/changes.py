@@ -23,7 +23,7 @@ from typing import Any
 from bson import ObjectId
 from pymongo.collection import Collection
 
-from recruiter.domain.duration import not_before
+from recruiter.domain.duration import LONGEST_SECONDS, not_before
 from recruiter.domain.job import Happened, JobId
 from recruiter.domain.names import ASIDE
 from recruiter.store.codec import Document
@@ -31,8 +31,6 @@ from recruiter.store.collections.roster import Roster
 from recruiter.store.errors import store_call
 from recruiter.store.fields import LAST_MOMENT
 from recruiter.store.job_fields import MAY_EXPIRE, WAITS_FOR_SIGNAL, appended
-
-_LONGEST_EXPIRY_SECONDS = 1e11
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +130,7 @@ def rescheduled(to: datetime, now: datetime, by: str | None, reason: str | None)
 
 def _times(to: Any, now: datetime) -> Document:
     """The fields that depend on when a job is due, for a time or an expression of one."""
-    seconds = {"$min": ["$expires_in", _LONGEST_EXPIRY_SECONDS]}
+    seconds = {"$min": ["$expires_in", LONGEST_SECONDS]}
     expires_at = {"$min": [{"$add": [to, {"$multiply": [seconds, 1000]}]}, LAST_MOMENT]}
     return {
         "scheduled_at": to,

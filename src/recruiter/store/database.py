@@ -55,7 +55,7 @@ from recruiter.store.connection import (
     unreached,
     unusable_file,
 )
-from recruiter.store.errors import NOT_A_REPLICA_SET, is_dns_failure, store_call, translate
+from recruiter.store.errors import NOT_A_REPLICA_SET, UNAUTHORIZED, is_dns_failure, store_call, translate
 from recruiter.store.flow_steps import FlowSteps
 from recruiter.store.ownership import (
     SCHEMA,
@@ -67,7 +67,7 @@ from recruiter.store.ownership import (
     schema_of,
     write_meta,
 )
-from recruiter.store.schema import UNAUTHORIZED, Difference, Wanted, differences, prepare
+from recruiter.store.schema import Difference, Wanted, differences, prepare
 from recruiter.store.search.search import JobSearch
 from recruiter.store.server import LOOK_AROUND, WRITE, Server, missing_privileges
 from recruiter.store.sessions import DURABLE

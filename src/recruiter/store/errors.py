@@ -37,7 +37,7 @@ from pymongo.errors import (
     WTimeoutError,
 )
 
-from recruiter.domain.text import cut, mask
+from recruiter.domain.text import MAX_REASON_CHARACTERS, cut, mask
 from recruiter.errors import (
     DocumentRefused,
     NotAReplicaSet,
@@ -223,16 +223,13 @@ def _codes(error: PyMongoError) -> tuple[set[int], str]:
     return set(), ""
 
 
-_MAX_MESSAGE_CHARACTERS = 200
-
-
 def text_of(error: BaseException) -> str:
     """An error for the log. A message of the driver may contain the document, and with it the arguments of a job."""
     if isinstance(error, RecruiterError):
-        return cut(str(error), _MAX_MESSAGE_CHARACTERS)
+        return cut(str(error), MAX_REASON_CHARACTERS)
     name = type(error).__name__
     driver = type(error).__module__.partition(".")[0] in ("pymongo", "bson")
-    return name if driver else cut(f"{name}: {error}", _MAX_MESSAGE_CHARACTERS)
+    return name if driver else cut(f"{name}: {error}", MAX_REASON_CHARACTERS)
 
 
 def trace_of(error: BaseException) -> str:
@@ -242,7 +239,8 @@ def trace_of(error: BaseException) -> str:
     return f"{before}{''.join(traceback.format_tb(error.__traceback__))}{text_of(error)}"
 
 
-DUPLICATE_KEY = 11000
+DUPLICATE_KEY, WRITE_CONFLICT, UNAUTHORIZED = 11000, 112, 13
+"""Codes of the server."""
 
 
 def is_duplicate(error: BaseException | None) -> bool:

@@ -60,7 +60,7 @@ from recruiter.interruption import shielded
 from recruiter.store.codec import OPTIONS
 from recruiter.store.collections import archived, flows, scheduled, statistics
 from recruiter.store.collections.flows import marker_document, markers_of
-from recruiter.store.errors import Meaning, meaning_of, translate
+from recruiter.store.errors import WRITE_CONFLICT, Meaning, meaning_of, translate
 from recruiter.store.in_session import Ours, Session, Steps, acall, call, same_deployment
 from recruiter.store.outcomes import as_archived
 from recruiter.store.runs import Run
@@ -74,7 +74,6 @@ _ENDED_EARLY = 3
 """The number of consecutive runs with an aborted transaction after which the job has caught an error. An ended session
 or a repeated commit look the same, but they pass."""
 _HAS_BEEN_ABORTED = "has been aborted"
-_WRITE_CONFLICT = 112
 _ENDED_BY_THE_SERVER = (251, 290, 11601)
 """No such transaction; it has lived too long; an operation was interrupted."""
 _DEFAULT_LIFETIME_SECONDS = 60.0
@@ -262,7 +261,7 @@ class _JobTransaction:
                 "transaction with it; the error was caught inside the block, which cannot continue after it. Let the "
                 "error out of the block, or check before you write"
             )
-        met = "met another one" if getattr(error, "code", None) == _WRITE_CONFLICT else "was ended by MongoDB"
+        met = "met another one" if getattr(error, "code", None) == WRITE_CONFLICT else "was ended by MongoDB"
         return TransactionRepeats(
             f"the transaction of job {id_told(run.id)} {met}, and nothing was written: {translate(error)}"
         )

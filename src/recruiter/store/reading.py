@@ -15,15 +15,13 @@ from bson import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
 
-from recruiter.domain.text import cut, shown
+from recruiter.domain.text import MAX_REASON_CHARACTERS, cut, shown
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import RecruiterError, UnreadableDocument
 from recruiter.store.batches import delete_unlocked
 from recruiter.store.codec import OPTIONS, RAW, Document, decode_leniently, this_document
 
 T = TypeVar("T")
-
-_MAX_REASON_CHARACTERS = 300
 
 
 class ParsedCollection:
@@ -74,7 +72,7 @@ def parse_one(
 
 def unreadable(collection: str, raw: bytes, error: Exception | str) -> Unreadable:
     reason = str(error) if isinstance(error, str | RecruiterError) else f"{type(error).__name__}: {error}"
-    reason = " ".join(cut(reason, _MAX_REASON_CHARACTERS).split())
+    reason = " ".join(cut(reason, MAX_REASON_CHARACTERS).split())
     return Unreadable(collection, shown(decode_leniently(raw).get("_id")), reason, raw)
 
 

@@ -17,12 +17,13 @@ from pymongo.errors import OperationFailure
 
 from recruiter.errors import StoreError, StoreRefused
 from recruiter.store.codec import Document, decode, encode
+from recruiter.store.errors import UNAUTHORIZED
 from recruiter.store.ownership import require_marked
 
 Wanted: TypeAlias = Mapping[str, tuple[Sequence[IndexModel], Document]]
 """Collections by name, with their indexes and validator."""
 
-_EXISTS, UNAUTHORIZED = 48, 13
+_EXISTS = 48
 _CHECKED = {"validationLevel": "moderate", "validationAction": "error"}
 """Every insert is checked, and every update of a valid document. An invalid document, which bypassed the validator, can
 be changed: otherwise it could be neither fenced, nor marked as broken, nor corrected."""

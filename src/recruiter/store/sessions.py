@@ -30,7 +30,7 @@ from recruiter.domain.text import shown
 from recruiter.errors import DocumentLocked, StoreUnreachable, UnreadableDocument
 from recruiter.store.codec import OPTIONS, Document
 from recruiter.store.connection import drop_connections
-from recruiter.store.errors import Meaning, meaning_of, store_call
+from recruiter.store.errors import UNAUTHORIZED, WRITE_CONFLICT, Meaning, meaning_of, store_call
 
 T = TypeVar("T")
 
@@ -41,12 +41,10 @@ LOCKED_FOR_SECONDS = 0.25
 """The time in which a process of Recruiter repeats a transaction that conflicts with another. The other may belong to a
 user and stay open for a minute. Transactions of Recruiter's processes take a few milliseconds."""
 _BETWEEN_TRIES, _LONGEST_BETWEEN = 0.01, 1.0
-_WRITE_CONFLICT = 112
 
 SessionId: TypeAlias = UUID | Mapping[str, Any]
 """The stored form: the id, or `{id, uid}` if MongoDB has users."""
 
-_UNAUTHORIZED = 13
 _MAY_NOT_END = (
     "may not end the session of a process that died; its locks stay for up to a minute. Grant this user "
     'killAnySession on the cluster (see "Users and roles in MongoDB" in the documentation)'
@@ -106,7 +104,7 @@ def _giving_up(write: Callable[[ClientSession], T], after: float) -> Callable[[C
 def is_conflict(error: OperationFailure) -> bool:
     """Whether another open transaction has written the same document."""
     failures = (error.details or {}).get("writeErrors", ()) if isinstance(error, BulkWriteError) else ()
-    return error.code == _WRITE_CONFLICT or any(failure.get("code") == _WRITE_CONFLICT for failure in failures)
+    return error.code == WRITE_CONFLICT or any(failure.get("code") == WRITE_CONFLICT for failure in failures)
 
 
 def cluster_time(stamp: Timestamp | None) -> int:
@@ -145,7 +143,7 @@ class Sessions:
         try:
             self._client.admin.command("killSessions", [named], codec_options=OPTIONS)
         except OperationFailure as error:
-            if error.code != _UNAUTHORIZED:
+            if error.code != UNAUTHORIZED:
                 raise
             if not self._refused:
                 self._refused = True
@@ -163,7 +161,7 @@ class Sessions:
         try:
             answer = self._client.admin.command("aggregate", 1, pipeline=stages, cursor={}, codec_options=OPTIONS)
         except OperationFailure as error:
-            if error.code != _UNAUTHORIZED:
+            if error.code != UNAUTHORIZED:
                 raise
             return None
         found = answer["cursor"]["firstBatch"]

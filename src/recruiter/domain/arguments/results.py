@@ -15,7 +15,7 @@ from types import NoneType, UnionType
 from typing import Any, NoReturn, Union, get_args, get_origin
 
 from recruiter.domain.arguments.typed import RESULT_TAG, Mismatch, slot_of, spelled
-from recruiter.domain.arguments.values import KEYS_THAT_CHANGE, TAG
+from recruiter.domain.arguments.values import KEYS_THAT_CHANGE, MAX_DEPTH, TAG
 from recruiter.domain.names import JobId
 from recruiter.errors import InvalidFlow
 
@@ -83,14 +83,11 @@ def contains_results(value: Any, kind: type = StepResult, depth: int = 0) -> boo
     """Whether there is the result of a step in it, at any depth; or something of another kind."""
     if isinstance(value, kind):
         return True
-    if depth > _DEEPEST:
+    if depth > MAX_DEPTH:
         return False
     if isinstance(value, dict):
         return any(contains_results(item, kind, depth + 1) for item in value.values())
     return isinstance(value, list | tuple) and any(contains_results(item, kind, depth + 1) for item in value)
-
-
-_DEEPEST = 80
 
 
 def stored(value: Any, annotation: Any) -> Any:

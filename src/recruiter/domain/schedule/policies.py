@@ -37,7 +37,7 @@ from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
 
-from recruiter.domain.duration import DurationLike, humanize, to_timedelta
+from recruiter.domain.duration import MILLISECOND, DurationLike, humanize, to_timedelta
 from recruiter.domain.retry.decision import LATEST
 from recruiter.domain.schedule.scheduler import SchedulePolicy, in_utc
 from recruiter.domain.text import said_by, shown
@@ -47,7 +47,6 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _SHORTEST = timedelta(seconds=1)
 _LONGEST = timedelta(days=36_525)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -107,7 +106,7 @@ def _next_step(moment: datetime, interval: timedelta, anchor: datetime) -> datet
 def _checked_interval(interval: timedelta) -> timedelta:
     if not _SHORTEST <= interval <= _LONGEST:
         raise InvalidSchedule(f"an interval is between 1 second and 100 years, not {humanize(interval)}")
-    if interval % _MILLISECOND:
+    if interval % MILLISECOND:
         raise InvalidSchedule(f"an interval is of whole milliseconds, as MongoDB keeps them, not {humanize(interval)}")
     return interval
 

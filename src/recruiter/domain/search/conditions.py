@@ -17,7 +17,7 @@ from uuid import UUID
 
 from bson import ObjectId
 
-from recruiter.domain.arguments.values import to_bson
+from recruiter.domain.arguments.values import MAX_DEPTH, to_bson
 from recruiter.domain.duration import to_timedelta
 from recruiter.domain.job import JobId
 from recruiter.domain.names import check_name, plain
@@ -35,9 +35,9 @@ Argument = tuple[str, tuple[Any, ...]]
 
 _AS_PYTHON = re.compile(r"(?:ObjectId|UUID)\(['\"]([0-9a-fA-F-]{24,36})['\"]\)")
 _LONGEST_TEXT = 1_000
-_LARGEST_NUMBER = 2**63
+LARGEST_INTEGER = 2**63
+"""BSON has no larger integers."""
 _MOST = 100
-_DEEPEST = 50
 
 
 def states(name: str, value: object) -> frozenset[str]:
@@ -81,7 +81,7 @@ def ids_written(text: str) -> list[JobId]:
         text = shown_by_python[1]
     if ObjectId.is_valid(text):
         ids.append(ObjectId(text))
-    if len(text) <= 20 and text.isascii() and text.removeprefix("-").isdigit() and abs(int(text)) < _LARGEST_NUMBER:
+    if len(text) <= 20 and text.isascii() and text.removeprefix("-").isdigit() and abs(int(text)) < LARGEST_INTEGER:
         ids.append(int(text))
     if len(text) in (32, 36):
         with suppress(ValueError):
@@ -131,7 +131,7 @@ def _is_id(id: object) -> bool:
         case bool():
             return False
         case int():
-            return -_LARGEST_NUMBER <= id < _LARGEST_NUMBER
+            return -LARGEST_INTEGER <= id < LARGEST_INTEGER
         case str():
             return 0 < len(id) <= _LONGEST_TEXT and is_unicode(id)
         case _:
@@ -169,8 +169,8 @@ def _flat(path: tuple[str, ...], value: Any) -> Iterator[Argument]:
         parts = key.split(".") if isinstance(key, str) else [""]
         for part in parts:
             _check_part(part, key)
-        if len(path) + len(parts) > _DEEPEST:
-            raise InvalidFilter(f"an argument more than {_DEEPEST} levels deep cannot be asked for")
+        if len(path) + len(parts) > MAX_DEPTH:
+            raise InvalidFilter(f"an argument more than {MAX_DEPTH} levels deep cannot be asked for")
         yield from _flat((*path, *parts), inner)
 
 
@@ -191,8 +191,8 @@ def _stored(path: str, value: Any) -> Any:
 
 
 def _refuse_operators(value: Any, depth: int = 0) -> None:
-    if depth > _DEEPEST:
-        raise InvalidFilter(f"an argument more than {_DEEPEST} levels deep cannot be asked for")
+    if depth > MAX_DEPTH:
+        raise InvalidFilter(f"an argument more than {MAX_DEPTH} levels deep cannot be asked for")
     if isinstance(value, Mapping):
         for key, inner in value.items():
             _check_part(key if isinstance(key, str) else "", key)

@@ -10,6 +10,7 @@ from typing import Any
 from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING, DESCENDING, IndexModel
 
+from recruiter.domain.duration import LONGEST_SECONDS
 from recruiter.domain.job import ArchivedJob, JobId
 from recruiter.domain.state import State, Why
 from recruiter.domain.unreadable import Parsed, Unreadable
@@ -33,7 +34,6 @@ _SET_ASIDE = {
 }
 _END = (("archived_at", ASCENDING), ("_id", ASCENDING))
 _TEXT: Document = {"$gt": ""}
-_MAX_KEPT_SECONDS = 1e10
 """Three hundred years."""
 _NO_DATE: tuple[Any, ...] = (None, {"$type": [-1, *range(1, 9), *range(11, 20), 127]})
 """Missing or null, and every BSON type except a date: two ranges of an index. A `$not` would scan all of it."""
@@ -191,7 +191,7 @@ class Archived(ParsedCollection):
         """The same for jobs that did not succeed and have `keep_failed`."""
         removed = 0
         for seconds in self._keep_times():
-            old = now - timedelta(seconds=min(seconds, _MAX_KEPT_SECONDS))
+            old = now - timedelta(seconds=min(seconds, LONGEST_SECONDS))
             query: Document = {"done": False, "keep_failed": seconds, "archived_at": {"$lt": old}, **NO_STEP}
             removed += self._remove(query, KEPT, batch - removed)
             if removed >= batch:

@@ -7,12 +7,11 @@ from typing import Any
 
 from recruiter.domain.arguments.values import TAG
 from recruiter.domain.names import DEFAULT_METHOD
+from recruiter.domain.search.conditions import LARGEST_INTEGER
 from recruiter.store.codec import encode
 from recruiter.store.fields import validator
 
 NAME = "creations"
-_LARGEST_WHOLE = 2.0**63
-"""BSON has no larger integers."""
 VALIDATOR = validator(at="date")
 
 
@@ -33,6 +32,6 @@ def _canonical(value: Any, exact_numbers: bool) -> Any:
         return ordered
     if isinstance(value, list):
         return [_canonical(item, exact_numbers) for item in value]
-    if type(value) is float and not exact_numbers and value.is_integer() and abs(value) < _LARGEST_WHOLE:
+    if type(value) is float and not exact_numbers and value.is_integer() and abs(value) < LARGEST_INTEGER:
         return int(value)
     return value

@@ -19,6 +19,7 @@ from pymongo import ASCENDING, IndexModel, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.errors import DuplicateKeyError
 
+from recruiter.domain.duration import LONGEST_SECONDS
 from recruiter.domain.job import Job
 from recruiter.domain.names import DEFAULT_GROUP
 from recruiter.domain.schedule.scheduler import Late, Overlap, Pause, Plan, Scheduler
@@ -36,7 +37,6 @@ NAME = "schedulers"
 NEXT = "next"
 INDEXES = [IndexModel([("paused", ASCENDING), ("next_at", ASCENDING)], name=NEXT)]
 
-_MAX_SECONDS = 1e10
 """Three hundred years."""
 VALIDATOR = field.validator(
     "job schedule overlap late window created_at handled next_at",
@@ -45,7 +45,7 @@ VALIDATOR = field.validator(
     schedule="object",
     overlap={"enum": [overlap.value for overlap in Overlap]},
     late={"enum": [late.value for late in Late]},
-    window={"bsonType": ["int", "long", "double"], "minimum": 0, "maximum": _MAX_SECONDS},
+    window={"bsonType": ["int", "long", "double"], "minimum": 0, "maximum": LONGEST_SECONDS},
     created_at="date",
     handled="date",
     next_at="date null",
@@ -192,7 +192,7 @@ def _document(scheduler: Scheduler) -> Document:
 def _scheduler(document: Mapping[str, Any]) -> Scheduler:
     """An invalid job makes the scheduler broken, not unreadable."""
     created_at = field.moment(document, "created_at")
-    within = field.number(document, "must_succeed_within", None, least=0, most=_MAX_SECONDS)
+    within = field.number(document, "must_succeed_within", None, least=0, most=LONGEST_SECONDS)
     paused = field.mapping(document, "paused", None)
     template, broken = _template(document, created_at)
     return Scheduler(
@@ -204,7 +204,7 @@ def _scheduler(document: Mapping[str, Any]) -> Scheduler:
         next_at=field.moment(document, "next_at", None),
         overlap=Overlap(field.text(document, "overlap")),
         late=Late(field.text(document, "late")),
-        window=timedelta(seconds=field.number(document, "window", least=0, most=_MAX_SECONDS)),
+        window=timedelta(seconds=field.number(document, "window", least=0, most=LONGEST_SECONDS)),
         must_succeed_within=timedelta(seconds=within) if within is not None else None,
         paused=_pause(paused, created_at) if paused else None,
         broken=broken or field.text(document, "broken", None),

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -28,6 +28,7 @@ from bson.datetime_ms import DatetimeMS
 from pymongo import ASCENDING, DESCENDING
 from pymongo.collection import Collection
 
+from recruiter.domain.duration import MILLISECOND
 from recruiter.store.codec import OPTIONS, RAW, Document, decode_leniently
 from recruiter.store.errors import store_call
 
@@ -44,7 +45,6 @@ IndexRange = tuple[tuple[Document, ...], Order]
 """A part of an order that is one range of an index: its conditions, and the fields that still order it."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def rank(value: Any) -> tuple[int, Any]:
         case ObjectId():
             return 4, value.binary
         case datetime():
-            return 6, (value - _EPOCH) // _MILLISECOND
+            return 6, (value - _EPOCH) // MILLISECOND
         case DatetimeMS():
             return 6, int(value)
         case _:
