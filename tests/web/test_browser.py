@@ -97,7 +97,7 @@ class TestPages:
     ) -> None:
         del filled
         page = watched.open("")
-        expect(page.locator("#sentence")).to_contain_text("41 jobs of group mail wait: the group is paused by ada")
+        expect(page.locator("#sentence")).to_contain_text("41 jobs of group mail wait: group mail is paused by ada")
         expect(page.locator("#sentence")).to_contain_text("the mail server is down")
         expect(page.locator(".chart canvas")).to_have_count(3)
         expect(page.get_by_role("link", name="mail / send_newsletter")).to_be_visible()

@@ -50,7 +50,7 @@ def test_overview_and_groups_count_the_same_jobs_and_judge_them_alike(console: C
 
     assert overview == groups
     assert overview[0] == "note"
-    assert "7 jobs of group mail wait: the group is paused by ada since" in overview[1]
+    assert "7 jobs of group mail wait: group mail is paused by ada since" in overview[1]
     judged = [each for each in examine(mail.store) if "group mail is paused" in each.text]
     assert [each.level for each in judged] == [Level.NOTE]
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from recruiter.cli import options as given
 from recruiter.cli.options import Duration, recruiter_on
 from recruiter.cli.output import Column, Output, as_iso, console, number, say_json, sparkline, table_of, write
-from recruiter.domain.duration import brief, humanize
+from recruiter.domain.duration import brief, elapsed
 from recruiter.domain.search.filter import filter_from_words
 from recruiter.domain.state import State
 from recruiter.domain.statistics import MINUTE, Analytics, PeriodSummary, Queue, Times
@@ -78,7 +78,7 @@ def as_document(report: Analytics) -> dict[str, Any]:
 def _print(report: Analytics, by: By, counts: Mapping[str, Mapping[str, int]] | None, now: datetime) -> None:
     page, rate = console(), report.throughput
     ended = ", ".join(f"{number(count)} {state}" for state, count in sorted(report.ended.items())) or "nothing"
-    span = humanize(timedelta(seconds=round((report.until - report.since).total_seconds())))
+    span = elapsed(report.until - report.since)
     states = ("queued", "running", "postponed", "zombies")
     jobs = ", ".join(f"{number(getattr(report.jobs, state))} {state}" for state in states)
     facts = {
@@ -153,7 +153,7 @@ def figures(flow: PeriodSummary | None) -> dict[str, str]:
 def counted_before(report: Analytics, now: datetime) -> str:
     """The age of the count of waiting jobs, unless it is new."""
     age = now - report.counted_at
-    return f" (counted {humanize(timedelta(seconds=round(age.total_seconds())))} ago)" if age >= _LONG_AGO else ""
+    return f" (counted {elapsed(age)} ago)" if age >= _LONG_AGO else ""
 
 
 def _times(times: Times) -> str:

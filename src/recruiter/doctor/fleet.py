@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from recruiter.doctor.findings import Code, Finding, Thresholds, note, ok, problem
-from recruiter.domain.duration import humanize
+from recruiter.domain.duration import elapsed, humanize
 from recruiter.domain.text import plural, remark
 from recruiter.store.collections.leases import Lease
 from recruiter.store.database import ServerFacts, Store
@@ -20,13 +20,13 @@ def _leader(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Fi
     if lease is None or lease.holder is None:
         yield problem("fleet", Code.NO_LEADER, "there is no leader: no job is assigned to any worker", _START_RECRUITER)
         return
-    silent = _ago(now, lease.renewed_at or now)
+    silent = now - (lease.renewed_at or now)
     who = f"the recruiter on {lease.host} (pid {lease.pid})"
     if silent > thresholds.silent:
-        text = f"{who} led and was last seen {humanize(silent)} ago; no other recruiter has taken over"
+        text = f"{who} led and was last seen {elapsed(silent)} ago; no other recruiter has taken over"
         yield problem("fleet", Code.NO_LEADER, text, _START_RECRUITER)
         return
-    since = f" for {humanize(_ago(now, lease.since))}" if lease.since is not None else ""
+    since = f" for {elapsed(now - lease.since)}" if lease.since is not None else ""
     yield ok("fleet", f"{who} leads{since}, term {lease.term}; {_standing_by(store, lease, thresholds)}")
     yield from _takeovers(lease, now, thresholds)
 
@@ -37,7 +37,7 @@ def _standing_by(store: Store, lease: Lease, thresholds: Thresholds) -> str:
         for entry in store.processes.entries()
         if entry.role == "recruiter"
         and (entry.host, entry.pid) != (lease.host, lease.pid)
-        and _ago(store.clock.now(), entry.seen_at) <= thresholds.standing_by
+        and store.clock.now() - entry.seen_at <= thresholds.standing_by
     ]
     return f"{len(others)} stand by" if len(others) > 1 else "1 stands by" if others else "no other recruiter stands by"
 
@@ -68,11 +68,11 @@ def _workers(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
 
 
 def _judged(entry: RosterEntry, now: datetime) -> Finding:
-    worker, silent = entry.registration, _ago(now, entry.seen_at)
+    worker, silent = entry.registration, now - entry.seen_at
     on = "every group" if worker.groups is None else ", ".join(sorted(worker.groups))
     who = f"worker {entry.id}"
     if entry.is_silent(now):
-        text = f"{who} was last seen {humanize(silent)} ago, and holds {plural(worker.holds, 'job')}"
+        text = f"{who} was last seen {elapsed(silent)} ago, and holds {plural(worker.holds, 'job')}"
         todo = "The leader or a cleaner retires it and frees its jobs. If it stays, start one of them"
         return problem("fleet", Code.SILENT_WORKER, text, todo)
     if entry.drained is not None:
@@ -82,14 +82,14 @@ def _judged(entry: RosterEntry, now: datetime) -> Finding:
         jobs = plural(worker.holds, "job")
         return note("fleet", Code.LEAVING_WORKER, f"{who} is stopping and finishes {jobs}", "It leaves by itself")
     offers = f"{plural(worker.slots, 'slot')} on {on}, {plural(len(worker.tasks), 'task')}"
-    text = f"{who}: {offers}, seen {humanize(silent)} ago"
+    text = f"{who}: {offers}, seen {elapsed(silent)} ago"
     return ok("fleet", text)
 
 
 def _cleaner(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
     now = store.clock.now()
     cleaners = [e for e in store.processes.entries() if e.role == "cleaner"]
-    seen = [entry for entry in cleaners if _ago(now, entry.seen_at) <= thresholds.silent]
+    seen = [entry for entry in cleaners if now - entry.seen_at <= thresholds.silent]
     if seen:
         yield ok("fleet", f"the cleaner on {seen[0].host} (pid {seen[0].pid}) keeps the archive small")
     else:
@@ -106,7 +106,7 @@ def _clocks(store: Store, facts: ServerFacts, thresholds: Thresholds) -> Iterato
     wrong = {host: offset for host, offset in offsets.items() if abs(offset) > thresholds.clock}
     for host, offset in wrong.items():
         which = "behind" if offset > timedelta() else "ahead of"
-        text = f"the clock of {host} is {humanize(_whole(abs(offset)))} {which} the server's"
+        text = f"the clock of {host} is {elapsed(abs(offset))} {which} the server's"
         todo = "Set it with NTP. Jobs run on time, but times in logs and results are wrong"
         yield note("fleet", Code.CLOCK, text, todo)
     if not wrong:
@@ -114,14 +114,6 @@ def _clocks(store: Store, facts: ServerFacts, thresholds: Thresholds) -> Iterato
             "fleet",
             f"the clock of this host agrees with the server's; {plural(len(offsets) - 1, 'other clock')} checked",
         )
-
-
-def _ago(now: datetime, moment: datetime) -> timedelta:
-    return max(timedelta(), _whole(now - moment))
-
-
-def _whole(duration: timedelta) -> timedelta:
-    return timedelta(seconds=round(duration.total_seconds()))
 
 
 CHECKS = (_leader, _workers, _cleaner, _clocks)

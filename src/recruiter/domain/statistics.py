@@ -305,11 +305,8 @@ def add_up(
 ) -> Analytics:
     """Adds up the counts: in all, step by step, by group and by task."""
     step, begin_of = (HOUR, hour_of) if until - since > _BY_THE_HOUR_FROM else (MINUTE, minute_of)
-    series: dict[datetime, Counts] = {}
-    begin = begin_of(since)
-    while begin < until:
-        series[begin] = Counts()
-        begin += step
+    first = begin_of(since)
+    series = {first + number * step: Counts() for number in range(max(0, math.ceil((until - first) / step)))}
     flows: dict[Kind, Counts] = {}
     for period in counted:  # there may be very many
         if (begin := begin_of(period.at)) in series:
@@ -319,9 +316,8 @@ def add_up(
     groups: dict[str, Counts] = {}
     tasks: dict[str, Counts] = {}
     for (group, task), counts in flows.items():
-        total.merge(counts)
-        groups.setdefault(group, Counts()).merge(counts)
-        tasks.setdefault(task, Counts()).merge(counts)
+        for sums in (total, groups.setdefault(group, Counts()), tasks.setdefault(task, Counts())):
+            sums.merge(counts)
     span = until - since
     flow = PeriodSummary.of(total, span)
     return Analytics(

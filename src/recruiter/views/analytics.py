@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from recruiter.domain.job import Job, JobId
+from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
-from recruiter.domain.observation import SILENT
 from recruiter.domain.planning.rules import Rules
 from recruiter.domain.search.filter import ENDED, JobFilter
 from recruiter.domain.state import State
@@ -127,13 +126,10 @@ def performances(store: Store, by: PerformanceBy, now: datetime, within: timedel
         if job.worker is not None and job.ended_at is not None:
             counts = Counts()
             seconds = (job.ended_at - job.started_at).total_seconds() if job.started_at else None
-            counts.add(job.state.value, _latency(job), seconds)
+            latency = (job.started_at - job.scheduled_at).total_seconds() if job.started_at else None
+            counts.add(job.state.value, latency, seconds)
             ends.append((job.worker, job.ended_at, counts))
     return _performances(ends, since, until), page.next is None
-
-
-def _latency(job: Job) -> float | None:
-    return (job.started_at - job.scheduled_at).total_seconds() if job.started_at is not None else None
 
 
 def _performances(
@@ -225,10 +221,7 @@ class LiveView:
     @property
     def leader(self) -> Lease | None:
         """The lease of the leader, if one leads."""
-        lease = self.lease
-        if lease is None or lease.holder is None or self.at - (lease.renewed_at or self.at) > SILENT:
-            return None
-        return lease
+        return self.lease if self.lease is not None and self.lease.leads(self.at) else None
 
 
 def overview(store: Store, *, jobs: int, within: timedelta) -> LiveView:

@@ -6,16 +6,15 @@ It reads the same facts as the leader and asks the same planner, for this one jo
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cached_property
 from typing import NamedTuple
 
-from recruiter.domain.duration import brief, humanize
+from recruiter.domain.duration import brief, elapsed
 from recruiter.domain.flow import StepState, Verdict, verdict
 from recruiter.domain.job import ArchivedJob, Happened, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE, id_told
-from recruiter.domain.observation import SILENT
 from recruiter.domain.planning.reasons import Level, Unserved, level_of
 from recruiter.domain.planning.rules import Rules
 from recruiter.domain.planning.situation import Situation
@@ -143,12 +142,9 @@ class _Reasons:
         """A pause, or that there is no leader: nothing else matters then."""
         pause = self._rules.pauses(lane.group)
         if pause is not None:
-            since = f"by {pause.by or 'somebody'} since {pause.at:%Y-%m-%d %H:%M:%S} UTC"
-            detail = f"{since} ({pause.reason or 'no reason given'})"
-            if self._rules.blocked:
-                return WaitReason("all starts are blocked", Level.PROBLEM, "", f"all starts are blocked {detail}")
-            group = f"group {lane.group}"
-            return WaitReason(f"{group} is paused", Level.NOTE, group, f"the group is paused {detail}")
+            group = "" if self._rules.blocked else f"group {lane.group}"
+            text, level = (f"{group} is paused", Level.NOTE) if group else ("all starts are blocked", Level.PROBLEM)
+            return WaitReason(text, level, group, f"{text} by {remark(pause.by, pause.reason, pause.at)}")
         if self._leaderless is not None:
             return WaitReason("there is no leader", Level.PROBLEM, "", self._leaderless)
         return None
@@ -209,20 +205,11 @@ def _held_up(store: Store, document: dict[str, object], now: datetime) -> str | 
         _, changed, note = str(document.get("snoozed")).partition("; ")
         return f"waits for {wait.told} since {wait.since:%Y-%m-%d %H:%M:%S} UTC{until}{changed}{note}"
     if scheduled_at > now:
-        left = humanize(_whole(scheduled_at, now))
+        left = elapsed(scheduled_at - now)
         why = f"{_since(document)}{_unknown(store, document, now)}"
         return f"postponed until {scheduled_at:%Y-%m-%d %H:%M:%S} UTC, in {left}{why}"
-    rules = store.limits.read()
-    lane = Lane.parse(lane_of(document))
-    pause = rules.pauses(lane.group)
-    if pause is not None:
-        what = "all starts are blocked" if rules.blocked else f"group {lane.group} is paused"
-        return f"{what} by {remark(pause.by, pause.reason, pause.at)}"
-    leaderless = _leader(store, now)
-    if leaderless is not None:
-        return leaderless
-    reason = read_situation(store, rules, now).why_waiting(lane, document["_id"])  # type: ignore[arg-type]
-    return None if reason is None else str(reason)
+    reason = _Reasons(store, store.limits.read(), now).of(Lane.parse(lane_of(document)), document["_id"])  # type: ignore[arg-type]
+    return None if reason is None else reason.detail
 
 
 def _unknown(store: Store, document: dict[str, object], now: datetime) -> str:
@@ -303,7 +290,7 @@ def _holder(store: Store, id: JobId, now: datetime) -> str | None:
     for entry in entries:
         for run in entry.running:
             if run["job"] == id:
-                running = f"running on {entry.id} for {humanize(_whole(now, run['since']))}"
+                running = f"running on {entry.id} for {elapsed(now - run['since'])}"
                 if not entry.is_silent(now):
                     return running
                 silent = brief((now - entry.seen_at).total_seconds())
@@ -322,7 +309,7 @@ def _leader(store: Store, now: datetime) -> str | None:
     lease = store.leases.read()
     if lease is None or lease.holder is None:
         return "there is no leader: start one with `recruiter start recruiter`"
-    if lease.renewed_at is not None and now - lease.renewed_at > SILENT:
+    if not lease.leads(now):
         return f"the leader on {lease.host} is silent, and no other recruiter takes over: start one"
     return None
 
@@ -341,7 +328,3 @@ def _since(document: dict[str, object]) -> str:
         error = f"{last.get('class')}: {last.get('message')}" if last.get("class") else last.get("message")
         return f", after attempt {document['attempts']} failed with {error}"
     return ""
-
-
-def _whole(now: datetime, since: datetime) -> timedelta:
-    return timedelta(seconds=max(0, int((now - since).total_seconds())))

@@ -13,10 +13,8 @@ from datetime import datetime, timedelta
 
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE
-from recruiter.domain.observation import SILENT
 from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.statistics import Counts, Kind, PeriodCounts, Queue, Spread
-from recruiter.store.collections.leases import Lease
 from recruiter.store.database import Store
 from recruiter.views.analytics import waiting
 from recruiter.views.health import last_success
@@ -126,8 +124,8 @@ def _fleet(store: Store, now: datetime) -> FleetSize:
 
 
 def _leading(store: Store, now: datetime) -> Leading:
-    lease: Lease | None = store.leases.read()
-    present = lease is not None and lease.holder is not None and now - (lease.renewed_at or now) <= SILENT
+    lease = store.leases.read()
+    present = lease is not None and lease.leads(now)
     return Leading(present, lease.term if lease is not None else 0, *store.statistics.rounds())
 
 

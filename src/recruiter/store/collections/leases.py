@@ -24,6 +24,7 @@ from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 from pymongo.read_concern import ReadConcern
 
+from recruiter.domain.observation import SILENT
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import StoreError, UnreadableDocument
 from recruiter.store import fields as field
@@ -63,6 +64,10 @@ class Lease:
     """Seconds until the next renewal; 0 if the holder does not announce it."""
     takeovers: tuple[datetime, ...] = ()
     """The starts of the last terms."""
+
+    def leads(self, now: datetime) -> bool:
+        """Whether its holder has renewed it lately."""
+        return self.holder is not None and now - (self.renewed_at or now) <= SILENT
 
 
 class Renewed(NamedTuple):
