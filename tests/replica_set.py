@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 
 from recruiter.embedded import EmbeddedServer
 from recruiter.embedded.process import TemporaryFolder
-from recruiter.embedded.server import START_WITHIN
+from recruiter.embedded.server import START_WITHIN_SECONDS
 from recruiter.errors import ServerDidNotStart, StoreError
 from recruiter.store import server as admin
 
@@ -124,9 +124,9 @@ def _takes_part(node: EmbeddedServer) -> bool:
 
 def _until(fact: Callable[[], T | None], otherwise: str) -> T:
     """Ask until the answer is true; that is the result."""
-    deadline = time.monotonic() + START_WITHIN
+    deadline = time.monotonic() + START_WITHIN_SECONDS
     while not (found := fact()):
         if time.monotonic() > deadline:
-            raise ServerDidNotStart(f"The private replica set is not ready: {otherwise} in {START_WITHIN:g} s.")
+            raise ServerDidNotStart(f"The private replica set is not ready: {otherwise} in {START_WITHIN_SECONDS:g} s.")
         time.sleep(0.05)
     return found

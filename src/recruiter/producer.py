@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 _LOCK_AT_IMPORT = _thread.allocate_lock
 
-PATIENCE = 30.0
+PATIENCE_SECONDS = 30.0
 WEB_PATIENCE_SECONDS = 5.0
 """In a web process, where a user waits for the response."""
 _ON_THIS_CONNECTION = ("store", "_enqueuer", "_executor", "_inline", "_configured_patience")
@@ -268,7 +268,7 @@ class Producer(RegistryOwner):
             if "store" not in self.__dict__:
                 given = None if self._pointed else self._target_given
                 client = None if given is None else database.target_of(given, self._prefix)[1]
-                patience = self._patience or PATIENCE
+                patience = self._patience or PATIENCE_SECONDS
                 self.__dict__["store"] = database.opened(
                     self.target, client, patience, prepares=self.prepares, silent=self._tell_silence
                 )

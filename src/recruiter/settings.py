@@ -23,7 +23,7 @@ from pydantic_settings import (
 
 from recruiter.domain.duration import to_timedelta
 from recruiter.domain.names import DEFAULT_PREFIX, check_name, check_prefix
-from recruiter.domain.observation import UNDECLARED_DEAD_AFTER_SECONDS
+from recruiter.domain.observation import SILENT, UNDECLARED_DEAD_AFTER_SECONDS
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.text import mask, shown
 from recruiter.errors import InvalidJob, SettingsError
@@ -113,7 +113,7 @@ class Settings(TargetSettings):
     health_port: int | None = Field(default=None, ge=0, le=65535)
     health_host: str = "0.0.0.0"
     lease_time: Duration = timedelta(seconds=5)
-    considered_dead_after: Duration = timedelta(seconds=15)
+    considered_dead_after: Duration = SILENT
     heartbeat: Duration = timedelta(seconds=1)
     settle_within: Duration = timedelta(milliseconds=200)
     backoff_from: Duration = timedelta(milliseconds=5)

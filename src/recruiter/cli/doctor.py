@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.text import Text
 
-from recruiter.cli.options import PATIENCE, ReportOptions, settings_from, target_for
+from recruiter.cli.options import PATIENCE_SECONDS, ReportOptions, settings_from, target_for
 from recruiter.cli.output import console, say, show, write
 from recruiter.doctor import Thresholds, examine
 from recruiter.doctor.findings import Code, Finding, Level
@@ -34,7 +34,7 @@ def doctor(*, all_: All = False, late: str = "5m", common: ReportOptions = Repor
     thresholds = Thresholds(silent=settings.considered_dead_after, late_job=to_timedelta(late))
     if all_:
         thresholds = replace(thresholds, unreadable_told=thresholds.unreadable_counted)
-    with closing(Store(target_for(settings), patience=PATIENCE)) as store:
+    with closing(Store(target_for(settings), patience=PATIENCE_SECONDS)) as store:
         findings = examine(store, thresholds)
     if common.output == "table":
         for finding in findings:
@@ -61,7 +61,7 @@ def _below(text: str, blanks: int) -> str:
 
 def prepare(*, common: ReportOptions = ReportOptions()) -> None:
     """Creates the collections, indexes and validators. Processes do it too when they start, with enough rights."""
-    with closing(Store(target_for(settings_from(common)), patience=PATIENCE)) as store:
+    with closing(Store(target_for(settings_from(common)), patience=PATIENCE_SECONDS)) as store:
         store.reach()
         made = store.prepare(insist=True)
         if common.output == "table":

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from recruiter.app import Recruiter
 from recruiter.cli import options as given
-from recruiter.cli.options import PATIENCE, Flag, application_recruiter
+from recruiter.cli.options import PATIENCE_SECONDS, Flag, application_recruiter
 from recruiter.cli.output import Output, say, say_json, show
 from recruiter.domain.migration import SOURCES, Moved, MovedJob, MovedScheduler, NotMoved
 from recruiter.domain.text import plural
@@ -66,7 +66,7 @@ def import_(
     translate, usual = SOURCES[source]
     renamed, target = _renamed(rename or []), Target.parse(origin)
     with application_recruiter(common) as recruiter:
-        recruiter.patience = PATIENCE
+        recruiter.patience = PATIENCE_SECONDS
         recruiter.prepares = not dry_run
         ours = set(recruiter.store.collections()) if target.uri == recruiter.target.uri else set[str]()
         if ours.intersection(collection or usual):

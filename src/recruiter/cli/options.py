@@ -56,7 +56,7 @@ CountOrAll = Annotated[int, Parameter(validator=Number(gte=0))]
 Duration = Annotated[str, Parameter(validator=_check_duration)]
 Pattern = Annotated[str | None, Parameter(validator=_check_pattern)]
 
-PATIENCE = 5.0
+PATIENCE_SECONDS = 5.0
 """Seconds that a command waits for MongoDB."""
 
 
@@ -211,7 +211,7 @@ def recruiter_on(target: TargetOptions) -> Iterator[Recruiter]:
     """A Recruiter on the database that the options name, for commands that look and control."""
     settings = settings_from(target)
     with Recruiter(settings.target, prefix=settings.prefix) as recruiter:
-        recruiter.patience = PATIENCE
+        recruiter.patience = PATIENCE_SECONDS
         recruiter.prepares = False
         yield recruiter
 

@@ -17,7 +17,7 @@ from cyclopts import App
 from recruiter.app import Recruiter
 from recruiter.application import Application, Hook, load_application
 from recruiter.cli import options as given
-from recruiter.cli.options import PATIENCE, recruiter_of, settings_from, target_for
+from recruiter.cli.options import PATIENCE_SECONDS, recruiter_of, settings_from, target_for
 from recruiter.cli.output import exit_code
 from recruiter.domain.text import said_by
 from recruiter.errors import RecruiterError, SettingsError, StoreUnreachable
@@ -163,7 +163,7 @@ class _Process:
         self._settings = settings
         self.stop = Stop()
         self._name = name
-        self.store = Store(target_for(settings, application), patience=PATIENCE)
+        self.store = Store(target_for(settings, application), patience=PATIENCE_SECONDS)
 
     def __enter__(self) -> _Process:
         parent = os.environ.pop(PARENT_VARIABLE, None)
@@ -183,8 +183,8 @@ class _Process:
         return self
 
     def _reach_store(self) -> ServerFacts:
-        """Retries for PATIENCE seconds: when a host boots, DNS and MongoDB may come up later."""
-        until = time.monotonic() + PATIENCE
+        """Retries for PATIENCE_SECONDS: when a host boots, DNS and MongoDB may come up later."""
+        until = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
                 return self.store.check()

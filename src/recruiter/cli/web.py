@@ -16,7 +16,15 @@ from rich.text import Text
 
 from recruiter.app import Recruiter
 from recruiter.cli import options as given
-from recruiter.cli.options import PATIENCE, Flag, Pattern, Port, TargetOptions, application_recruiter, recruiter_on
+from recruiter.cli.options import (
+    PATIENCE_SECONDS,
+    Flag,
+    Pattern,
+    Port,
+    TargetOptions,
+    application_recruiter,
+    recruiter_on,
+)
 from recruiter.cli.output import console, say, write
 from recruiter.errors import SettingsError, StoreUnreachable
 from recruiter.first_use import installing
@@ -80,7 +88,7 @@ def web(
     server, package = _web()
     access = server.access_of(host, trust_header, trusted_proxy or [], operator, socket)
     with application_recruiter(common) as recruiter:
-        recruiter.patience = PATIENCE
+        recruiter.patience = PATIENCE_SECONDS
         recruiter.store.check()
         app = package.dashboard(
             recruiter,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 
+from recruiter.domain.observation import SILENT
 from recruiter.domain.planning.reasons import Level as Level
 
 
@@ -89,7 +90,7 @@ def problem(about: str, code: Code, text: str, todo: str) -> Finding:
 class Thresholds:
     """The thresholds of the findings."""
 
-    silent: timedelta = timedelta(seconds=15)
+    silent: timedelta = SILENT
     """A process without a heartbeat for this time counts as dead."""
     standing_by: timedelta = timedelta(seconds=8)
     """A recruiter shows life every 5 seconds; after this time it does not count."""

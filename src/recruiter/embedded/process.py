@@ -188,7 +188,7 @@ def _try_lock(handle: int) -> bool:
     return True
 
 
-GRACE = 15.0
+GRACE_SECONDS = 15.0
 
 # For a laptop: without these, MongoDB takes half of the memory and a share of the disk.
 TUNING = {"--wiredTigerCacheSizeGB": "0.5", "--oplogSize": "512"}
@@ -233,7 +233,7 @@ class MongodProcess:
         """Wait for its end, at most so long; whether it ended."""
         return self._ended.wait(seconds)
 
-    def terminate(self, grace: float = GRACE) -> None:
+    def terminate(self, grace: float = GRACE_SECONDS) -> None:
         """Let it shut down cleanly, and kill it if it takes longer than `grace` seconds."""
         if self.running and self.owner == os.getpid():
             self._process.terminate()

@@ -31,7 +31,7 @@ from recruiter.embedded.process import (
 from recruiter.errors import EmbeddedError, ServerDidNotStart, StoreError
 from recruiter.store import server as admin
 
-START_WITHIN = 60.0
+START_WITHIN_SECONDS = 60.0
 PORT_TAKEN = 48  # mongod's exit code for it
 
 # Below the range of ports for outgoing connections (Linux: 32768 and up). In that range a port may be taken
@@ -76,7 +76,7 @@ class EmbeddedServer:
         self._record: ServerRecord | None = None
         self._finish: weakref.finalize[..., EmbeddedServer] | None = None
 
-    def start(self, *, within: float = START_WITHIN) -> str:
+    def start(self, *, within: float = START_WITHIN_SECONDS) -> str:
         """Starts it unless it runs, waits until it is writable, and returns the URI."""
         if self.running:
             return self.uri

@@ -75,7 +75,7 @@ from recruiter.store.transactions import Transactions
 
 OLDEST_WIRE_VERSION = 17
 """MongoDB 6.0."""
-SILENCE = 1.0
+SILENCE_SECONDS = 1.0
 """Seconds without an answer before a report."""
 
 TargetLike: TypeAlias = str | MongoClient[Any] | Database[Any]
@@ -392,9 +392,9 @@ def opened(
 
 
 def _check(store: Store, silent: Callable[[str], None]) -> ServerFacts:
-    if store.patience > SILENCE:
+    if store.patience > SILENCE_SECONDS:
         try:
-            with pymongo.timeout(SILENCE):
+            with pymongo.timeout(SILENCE_SECONDS):
                 return store.check()
         except StoreUnreachable as error:
             silent(str(error))

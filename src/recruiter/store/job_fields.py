@@ -32,14 +32,12 @@ from recruiter.domain.job import (
 from recruiter.domain.names import BLOCKED_LANE, DEFAULT_METHOD, check_name
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.progress import LINES_KEPT, STATUS_KEPT, LogLine, Progress, StatusEntry, between_0_and_1
-from recruiter.domain.retry.decision import MOST_CRASHES, check_max_crashes
+from recruiter.domain.retry.decision import MOST_ATTEMPTS, check_max_crashes
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidJob, InvalidName, UnreadableDocument
 from recruiter.instruments import trace_context
 from recruiter.store import fields as field
 from recruiter.store.fields import is_job_id, is_text, moment_or_none, text_or_none
-
-MOST_ATTEMPTS = 1_000_000
 
 Fields = dict[str, Any]
 Reader = Callable[[Mapping[str, Any], str], Any]
@@ -498,7 +496,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
     JobField("username", "owner", field.text, None, foreign=_of(str)),
     JobField("at_most_once", "at_most_once", field.truth, False, foreign=_of(bool)),
     JobField("timeout", "timeout", field.number, None, foreign=_check_seconds),
-    JobField("max_crashes", "max_crashes", partial(field.whole, least=1, most=MOST_CRASHES), None,
+    JobField("max_crashes", "max_crashes", partial(field.whole, least=1, most=MOST_ATTEMPTS), None,
              foreign=_check_crashes),
     JobField("expires_in", "expires_in", field.number, None, foreign=_check_seconds),
     JobField("expires_at", "expires_at", field.moment, None, foreign=_of(datetime), use=_U.OWN),

@@ -32,7 +32,7 @@ from recruiter.errors import InvalidJob
 
 MAX_CRASHES = 3
 """The default of `max_crashes`: a job that ends its process this often is archived, regardless of its policy."""
-MOST_CRASHES = 1_000_000
+MOST_ATTEMPTS = 1_000_000
 MAX_WORKER_DEATHS = 5
 """A job whose whole worker dies this often is archived. Counted separately from crashes, because the cause is usually
 the machine."""
@@ -159,8 +159,8 @@ def _answer(policy: RetryPolicy, failure: Failure) -> Decision:
 
 def check_max_crashes(value: object) -> int:
     """Checks `max_crashes`. Raises InvalidJob."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_CRASHES:
-        raise InvalidJob(f"max_crashes is a whole number from 1 to {MOST_CRASHES:,}, not {said_by(value, repr, 100)}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_ATTEMPTS:
+        raise InvalidJob(f"max_crashes is a whole number from 1 to {MOST_ATTEMPTS:,}, not {said_by(value, repr, 100)}")
     return value
 
 

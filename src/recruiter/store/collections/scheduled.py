@@ -24,6 +24,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from recruiter.domain.job import MOST_SIGNAL_BYTES, MOST_SIGNALS, Job, JobId
 from recruiter.domain.names import ASIDE, CANCELLED_LANE
+from recruiter.domain.retry.decision import MOST_ATTEMPTS
 from recruiter.domain.state import State
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import DocumentRefused
@@ -45,7 +46,6 @@ from recruiter.store.job_fields import (
     FROM_PROTOCOL,
     LOCK,
     MAY_EXPIRE,
-    MOST_ATTEMPTS,
     NOT_BEGUN,
     NULLABLE,
     UNKNOWN_TASK_PAUSE,
