@@ -92,7 +92,7 @@ class JobBuilder(HasOptions, Generic[R]):
         return self._with(options=options, expires_at=None if "expires" in given else self._draft.expires_at)
 
     def _given(self, **options: Unpack[GivenJobOptions]) -> Self:
-        """Several options at once; tags are added to those of the task."""
+        """Sets several options. Tags are added to the tags of the task."""
         if "tags" in options:
             return self.tagged_as(options.pop("tags"))._changed(**options)
         return self._changed(**options)

@@ -44,7 +44,7 @@ Write = Callable[[InSession, list[T]], Steps[list[Produced]]]
 
 
 class ManyOptions(GivenJobOptions, total=False):
-    """The options that they share: those of one job, and when they run. Tags are added to those of the task."""
+    """The shared options: the options of one job, and when the jobs run. Tags are added to the tags of the task."""
 
     schedule_at: datetime
     schedule_in: DurationLike

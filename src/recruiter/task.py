@@ -85,7 +85,7 @@ class Task(Generic[P, C, R]):
         self, calls: Iterable[Call | JobBuilder[R]], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R]] | list[JobHandle[R] | RecruiterError]:
         """Enqueues many jobs in one call, each a tuple of arguments, a mapping of named arguments, or `task.job(…)`,
-        whose arguments type checkers check. They share the options: those of one job, `schedule_at` and
+        whose arguments type checkers check. They share the options of one job, `schedule_at` and
         `schedule_in`.
 
         A job that cannot be stored does not stop the others. Then JobsRefused is raised, which names each refused job

@@ -26,7 +26,7 @@ _WHOLE_NUMBER = re.compile(r"\d+\.?\d*|\.\d+")
 _ZERO = timedelta(0)
 MILLISECOND = timedelta(milliseconds=1)
 LONGEST_SECONDS = 1e10
-"""Of a stored duration, 317 years: dates can be calculated with it."""
+"""The longest stored duration, 317 years: dates can be calculated with it."""
 
 
 def to_timedelta(value: DurationLike) -> timedelta:

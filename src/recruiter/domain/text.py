@@ -14,7 +14,7 @@ from typing import Any
 
 LONGEST_MESSAGE = 2_000
 MAX_REASON_CHARACTERS = 300
-"""Of an error inside another sentence."""
+"""The length of an error inside another sentence."""
 
 _UNSAFE = (
     "\x00-\x08\x0b-\x1f"  # commands to a terminal
