@@ -18,16 +18,14 @@ _LONGEST = 20_000
 
 
 def stack_text(loop: AbstractEventLoop | None = None) -> str:
-    """Of every other thread of this process, and of every task of its event loop."""
+    """Of every task of the event loop, and of every other thread of this process, the main thread first."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    frames = sys._current_frames()
-    parts = [
-        _part(f"thread {names.get(ident, ident)}", traceback.format_stack(frame))
-        for ident, frame in frames.items()
-        if ident != threading.get_ident()
-    ]
+    frames, me, main = sys._current_frames(), threading.get_ident(), threading.main_thread().ident
     tasks = asyncio.all_tasks(loop) if loop is not None else ()
-    parts += [_part(f"task {task.get_name()}", [_line(frame) for frame in task.get_stack()]) for task in tasks]
+    parts = [_part(f"task {task.get_name()}", [_line(frame) for frame in task.get_stack()]) for task in tasks]
+    for ident in sorted(frames, key=lambda ident: ident != main):
+        if ident != me:
+            parts.append(_part(f"thread {names.get(ident, ident)}", traceback.format_stack(frames[ident])))
     return "\n".join(parts)[:_LONGEST]
 
 
