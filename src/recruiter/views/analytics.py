@@ -45,6 +45,13 @@ def analyse(
     return add_up(counted, _queues(store, backlogs.of, group, task), backlogs.counted_at or now, since, until)
 
 
+def history(store: Store, within: timedelta) -> Analytics:
+    """Jobs that ended `within` the last time, without the jobs that have not ended."""
+    now = store.clock.now()
+    since, until = window(now, within, now)
+    return add_up(store.statistics.read(since, until, None, None), {}, now, since, until)
+
+
 def waiting(store: Store, at: datetime) -> dict[Kind, Queue]:
     """Jobs that have not ended, by group and task."""
     return _queues(store, store.queues.waiting(at).of)
@@ -54,8 +61,9 @@ def _queues(
     store: Store, backlogs: Mapping[Kind, Backlog], group: str | None = None, task: str | None = None
 ) -> dict[Kind, Queue]:
     running, silent = _held(store)
-    of = {id: Lane.parse(lane) for id, lane in store.due_jobs.lanes_of(running | silent).items()}
-    uncounted = store.due_jobs.outside_lanes(of)
+    held = running | silent
+    of = {id: Lane.parse(lane) for id, lane in store.due_jobs.lanes_of(held).items()} if held else {}
+    uncounted = store.due_jobs.outside_lanes(of) if of else set()
     meant = (of_it[:2] for of_it in of.values() if group in (None, of_it.group) and task in (None, of_it.task))
     return {
         kind: _queue(kind, backlogs.get(kind, Backlog()), of, silent, uncounted) for kind in sorted({*backlogs, *meant})

@@ -43,7 +43,7 @@ from recruiter.store.collections.flows import FlowPlace
 from recruiter.store.connection import answered_within
 from recruiter.store.database import Store
 from recruiter.store.search.search import MINIMAL
-from recruiter.views.analytics import Performance, PerformanceBy, performances
+from recruiter.views.analytics import Performance, PerformanceBy, history, performances
 from recruiter.views.explain import WaitReason, kinds_waiting, waiting_reasons
 from recruiter.views.find import known_names
 from recruiter.views.flows import FlowReport, failed_step, find_flows
@@ -81,7 +81,7 @@ MOST_READ_FOR_TEXT = 1_000
 """Jobs that one page reads to find a text in what they show."""
 COUNTED = 10_000
 """Tabs count so far, and no further."""
-_PULSE_SECONDS = 2.0
+_PULSE_SECONDS = 3.0
 _ANSWER_SECONDS = 20.0
 _ERRORS_READ = 1_000
 _ERRORS_SHOWN = 5
@@ -157,10 +157,10 @@ class Reader:
     def __init__(self, recruiter: Recruiter, redaction: Redaction) -> None:
         self._recruiter = recruiter
         self.redaction = redaction
-        self._findings: Cache[list[Finding]] = Cache(15.0)
+        self._findings: Cache[list[Finding]] = Cache(20.0)
         self._errors: Cache[list[schemas.FrequentError]] = Cache(5.0)
         self._counts: Cache[dict[str, Amount]] = Cache(5.0)
-        self._history: Cache[Analytics] = Cache(3.0)
+        self._history: Cache[Analytics] = Cache(5.0)
         self._groups: Cache[set[str]] = Cache(60.0)
         self._performance: Cache[tuple[list[Performance], bool]] = Cache(5.0)
         self._names: Cache[dict[str, list[str]]] = Cache(30.0)
@@ -421,7 +421,7 @@ class Reader:
         """A long time hardly changes: it is kept for a while."""
         if within not in _LONG:
             return self._recruiter.analytics(within=RANGES[within])
-        return self._history.get(within, lambda: self._recruiter.analytics(within=RANGES[within]))
+        return self._history.get(within, lambda: history(self._store, to_timedelta(RANGES[within])))
 
     def _trend(self, told: Analytics) -> list[Depth | None]:
         """Queue depths for each step of the series."""
