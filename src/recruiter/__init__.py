@@ -85,12 +85,12 @@ _PLACES = {
     "recruiter.domain.search.filter": "Conditions JobFilter Count Page",
     "recruiter.domain.state": "State Why",
     "recruiter.events": "Event",
-    "recruiter.flow": "Flow FlowHandle Step SubFlow",
+    "recruiter.flow": "Flow FlowHandle Step SubFlow SubFlowHandle",
     "recruiter.repeatable": "RepeatableJob SchedulerHandle",
     "recruiter.results": "JobHandle",
     "recruiter.store.payload": "PayloadCodec",
     "recruiter.task": "Task",
-    "recruiter.views.flows": "FlowReport StepReport",
+    "recruiter.views.flows": "FlowReport StepReport SubFlowReport",
     "recruiter.workable": "Workable",
 }
 """The public names of each module."""

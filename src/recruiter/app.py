@@ -282,7 +282,7 @@ class Recruiter(Producer):
         """A new flow: jobs that wait for others, stored together by `flow.start()`. Raises InvalidName."""
         return Flow(self, name, owner)
 
-    def chain(self, first: TaskOrJob[Any], *others: TaskOrJob[Any], name: str = "chain") -> Flow:
+    def chain(self, first: TaskOrJob[Any] | Flow, *others: TaskOrJob[Any] | Flow, name: str = "chain") -> Flow:
         """A flow of steps one after the other: `recruiter.chain(fetch.job(url), shrink, upload).start()`. Each task
         takes the result of the step before it as its argument; a job only waits for that step."""
         return chain(self, name, first, *others)
@@ -495,7 +495,8 @@ class RecruiterJob(CurrentJob):
         place = self.job.flow
         if place is None:
             raise NoCurrentJob(f"job {id_told(self.id)} is not a step of a flow")
-        return self.recruiter.flows.of_step(place, self.task)
+        attempt = self._attempt
+        return self.recruiter.flows.of_step(place, self.task, lambda: attempt.runner.checkpoints(attempt).hold())
 
 
 current_job = RecruiterJob()

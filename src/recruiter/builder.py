@@ -10,11 +10,11 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, Unpack, cast, overload
 
 from recruiter.async_face import async_face, in_a_thread, in_its_own_thread
-from recruiter.domain.arguments.results import WithResults, steps_in
+from recruiter.domain.arguments.results import WithResults, contains_results, steps_in
 from recruiter.domain.arguments.values import to_bson
 from recruiter.domain.duration import DurationLike, to_timedelta
 from recruiter.domain.job import Job, JobId, expiry
-from recruiter.domain.names import DEFAULT_METHOD, check_name, check_remark, check_text, id_told
+from recruiter.domain.names import DEFAULT_METHOD, check_name, check_remark, check_text
 from recruiter.domain.options import DEFAULTS, GivenJobOptions, HasOptions, TaskOptions
 from recruiter.domain.retry.decision import after
 from recruiter.domain.schedule.scheduler import Overlap, SchedulePolicy
@@ -26,12 +26,12 @@ from recruiter.producer import Producer
 from recruiter.registry import WorkableTask
 from recruiter.repeatable import RepeatableJob
 from recruiter.results import JobHandle
-from recruiter.steps.signal import checked_signal
+from recruiter.steps.signal import checked_signal, not_signalled
 from recruiter.store.codec import new_id
 from recruiter.store.collections.creations import content_id
 from recruiter.store.connection import answered_within
 from recruiter.store.fields import check_id
-from recruiter.store.in_session import Creation, InSession, Produced, Session, Steps, UniqueJob
+from recruiter.store.in_session import Creation, InSession, Ours, Produced, Session, Steps, UniqueJob
 from recruiter.store.payload import Owner
 from recruiter.workable import Workable, stored, tags_of
 
@@ -227,7 +227,7 @@ class JobBuilder(HasOptions, Generic[R]):
             if not isinstance(answer, RecruiterError):
                 sent = yield from self._sender.signalling(answer[0], name, stored, by)(here)
                 if not sent:
-                    raise InvalidJob(f"job {id_told(answer[0])} has too many signals, or they are too large")
+                    raise (yield Ours(lambda: not_signalled(self._sender.store, answer[0], name)))
             return produced
 
         return steps
@@ -514,6 +514,10 @@ def job_by_name(producer: Producer, task: str, data: Mapping[str, Any] | Sequenc
         raise InvalidArguments(f"{task}: data is a mapping of named arguments or a list of them, not {shown(data)}")
     if definition is None:
         plain = dict(data) if isinstance(data, Mapping) else list(data)
+        if contains_results(plain):
+            raise InvalidArguments(
+                f"{task}: only a task whose code is imported here takes results of steps; import its module first"
+            )
         return JobBuilder(producer, JobDraft(task, to_bson(plain, "data")))
     return JobBuilder(producer, JobDraft(definition.name, definition.store(data), definition.options))
 

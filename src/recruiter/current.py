@@ -1,4 +1,4 @@
-"""`current_job`: what running code can ask and report about its own job, from any function that it calls.
+"""`current_job`: the facts that running code reads and reports about its own job, from any function that it calls.
 
 from recruiter import current_job
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Future
@@ -25,7 +26,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction
 from types import CoroutineType
-from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, NamedTuple, NoReturn, ParamSpec, TypeVar, TypeVarTuple, Unpack, overload
 
 from pymongo import AsyncMongoClient, MongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
@@ -42,11 +43,12 @@ from recruiter.domain.retry.decision import Failure, Retry, RetryPolicy, after, 
 from recruiter.domain.text import cut, said_by, shown
 from recruiter.errors import InvalidArguments, JobPauses, NoCurrentJob, RecruiterError, SignalTimeout
 from recruiter.programs import CommandResult, OnLine, ProcessOptions, Program
-from recruiter.store.runs import Checkpoints, failure_name
+from recruiter.store.runs import Checkpoints, check_step_name, failure_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class ReceivedSignal(NamedTuple):
@@ -62,7 +64,7 @@ class CurrentJob:
     def __bool__(self) -> bool:
         return running.get() is not None
 
-    # -- what it knows -------------------------------------------------------------------------------------------
+    # -- its facts ----------------------------------------------------------------------------------------------
 
     @property
     def id(self) -> JobId:
@@ -88,7 +90,7 @@ class CurrentJob:
 
     @property
     def args(self) -> Mapping[str, Any] | Sequence[Any]:
-        """The arguments as they are stored."""
+        """The stored arguments."""
         return self.job.args
 
     @property
@@ -98,12 +100,12 @@ class CurrentJob:
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Its tags, those of its task and its own."""
+        """Its tags: the tags of its task, and the tags of the job."""
         return self.job.tags
 
     @property
     def urn(self) -> str | None:
-        """Where the job comes from: its scheduler, or the text given to `with_urn`."""
+        """The origin of the job: its scheduler, or the value given to `with_urn`."""
         return self.job.urn
 
     @property
@@ -113,7 +115,7 @@ class CurrentJob:
 
     @property
     def worker(self) -> str:
-        """Where it runs: the worker's id on the roster, or "here" in the process that made it."""
+        """The id of its worker on the roster, or "here" in the process that made the job."""
         return self._attempt.runner.worker
 
     @property
@@ -144,7 +146,7 @@ class CurrentJob:
         try:
             policy = attempt.runner.policy(attempt.document)
         except RecruiterError:
-            return True  # one that cannot be loaded does not let it run again
+            return True  # a policy that cannot be loaded does not let the job run again
         return job.at_most_once or is_last(policy, failure)
 
     @property
@@ -154,7 +156,7 @@ class CurrentJob:
 
     @property
     def stop_asked(self) -> bool:
-        """Whether its worker is about to stop: a long job can save what it has, and raise RetryLater."""
+        """Whether its worker is about to stop: a long job can save its results so far, and raise RetryLater."""
         return self._attempt.runner.stop_asked()
 
     def _owner(self) -> Any:
@@ -163,7 +165,7 @@ class CurrentJob:
             raise NoCurrentJob("this job runs without an application")
         return owner
 
-    # -- what it says --------------------------------------------------------------------------------------------
+    # -- its reports --------------------------------------------------------------------------------------------
 
     def stage(self, stage: str, *, progress: float | None = None) -> None:
         """Enters this stage. A stage begins at 0, or at `progress`; its progress never goes back.
@@ -182,28 +184,24 @@ class CurrentJob:
         """A line, or several, for the log of this job. The last 500 are kept, up to 64 KiB in all."""
         self._attempt.progress().log(str(text))
 
-    # -- what survives -------------------------------------------------------------------------------------------
+    # -- durable steps ------------------------------------------------------------------------------------------
 
+    @overload
+    def once(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
     @overload
     def once(
         self,
         name: str,
-        function: Callable[..., R],
+        function: Callable[[Unpack[Ts]], R],
         /,
-        *args: Any,
-        retry: RetryPolicy,
+        *args: *Ts,
+        retry: RetryPolicy | None = None,
         timeout: DurationLike | None = None,
-        **kwargs: Any,
     ) -> R: ...
-
-    @overload
-    def once(self, name: str, function: Callable[..., R], /, *args: Any, timeout: DurationLike, **kwargs: Any) -> R: ...
-
-    @overload
-    def once(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
-
-    def once(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Calls the function once in the life of this job, and keeps what it returns: `charge_id =
+    def once(  # type: ignore[misc]  # mypy and *Ts
+        self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Calls the function once in the life of this job, and keeps the result: `charge_id =
         current_job.once("charge", charge_card, order)`.
 
         The result is stored with the job, durably, before `once` returns. When the job runs again, after a crash or by
@@ -213,7 +211,7 @@ class CurrentJob:
 
         With `retry=` the step has its own retry policy: when the function raises, the job leaves its worker, as in
         `sleep`, and the step is tried again without using up an attempt of the job. When the policy gives up, the error
-        is raised. With `timeout=` it raises TimeoutError after that time; the function runs in a thread of its own,
+        is raised. With `timeout=` it raises TimeoutError after that time; the function runs in a separate thread,
         which cannot be stopped. A function that has a parameter `retry` or `timeout` is given it instead.
 
         Names are unique in a job: in a loop, make each its own. Raises UnsupportedValue or JobTooLarge when the result
@@ -226,6 +224,7 @@ class CurrentJob:
         if kept is None:
             if iscoroutinefunction(function):
                 raise _must_be_awaited(name)
+            _check_not_given_up(checkpoints, name)
             checkpoints.begin()
             try:
                 call = partial(function, *args, **kwargs)
@@ -241,68 +240,57 @@ class CurrentJob:
 
     @overload
     async def aonce(
-        self,
-        name: str,
-        function: Callable[..., Awaitable[R]],
-        /,
-        *args: Any,
-        retry: RetryPolicy,
-        timeout: DurationLike | None = None,
-        **kwargs: Any,
-    ) -> R: ...
-
-    @overload
-    async def aonce(
-        self, name: str, function: Callable[..., Awaitable[R]], /, *args: Any, timeout: DurationLike, **kwargs: Any
-    ) -> R: ...
-
-    @overload
-    async def aonce(
         self, name: str, function: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
     ) -> R: ...
-
     @overload
     async def aonce(
         self,
         name: str,
-        function: Callable[..., R],
+        function: Callable[[Unpack[Ts]], Awaitable[R]],
         /,
-        *args: Any,
-        retry: RetryPolicy,
+        *args: *Ts,
+        retry: RetryPolicy | None = None,
         timeout: DurationLike | None = None,
-        **kwargs: Any,
     ) -> R: ...
-
-    @overload
-    async def aonce(
-        self, name: str, function: Callable[..., R], /, *args: Any, timeout: DurationLike, **kwargs: Any
-    ) -> R: ...
-
     @overload
     async def aonce(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
-
-    async def aonce(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    @overload
+    async def aonce(
+        self,
+        name: str,
+        function: Callable[[Unpack[Ts]], R],
+        /,
+        *args: *Ts,
+        retry: RetryPolicy | None = None,
+        timeout: DurationLike | None = None,
+    ) -> R: ...
+    async def aonce(  # type: ignore[misc]  # mypy and *Ts
+        self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
         """Like `once`, in an `async def`: `await current_job.aonce("charge", charge_card, order)`. The function is an
         `async def`, which is awaited, or a plain one, which is called in a thread and does not block the event loop."""
         checkpoints = self._checkpoints(name)
         rules = _rules(function, kwargs)
         returns, kept = _returns(function), checkpoints.find(name)
         if kept is None:
+            _check_not_given_up(checkpoints, name)
             await in_a_thread(checkpoints.begin)
             called = function if iscoroutinefunction(function) else partial(in_its_own_thread, function)
             try:
-                async with asyncio.timeout(rules.seconds):
+                async with asyncio.timeout(rules.seconds) as limit:
                     done = await called(*args, **kwargs)
                     if isawaitable(done):
                         done = await done
-            except Exception as error:
+            except Exception as raised:
+                too_slow = rules.seconds is not None and limit.expired()
+                error = _too_slow(name, rules.seconds or 0) if too_slow else raised
                 self._again(checkpoints, name, rules, error)
-                raise
+                raise error from raised.__cause__
             kept = await in_a_thread(checkpoints.keep, name, done, returns)
         return checkpoints.result(kept, returns)
 
     def _again(self, checkpoints: Checkpoints, step: str, rules: _StepRules, error: Exception) -> None:
-        """Pauses the job until the step is to be tried again; returns if it is not."""
+        """Pauses the job until the next try of the step; returns if there is none."""
         if rules.retry is None:
             return
         attempt, now = self._attempt, self._attempt.runner.now()
@@ -315,6 +303,7 @@ class CurrentJob:
             told = f"step {step!r} failed with {names[0]}: {said_by(error)}"
             name = failure_name(step, attempt.number, len(before) + 1)
             attempt.pause(JobPauses(told, until=decision.at, checkpoints=checkpoints.slept(name, cut(told))))
+        checkpoints.give_up(step, cut(f"{names[0]}: {said_by(error)}"))
 
     def sleep(self, duration: DurationLike) -> None:
         """Sleeps without occupying a slot: the job leaves its worker, and runs again from its beginning when the time
@@ -335,7 +324,7 @@ class CurrentJob:
         self.sleep(duration)
 
     def wait_for(self, signal: str, timeout: DurationLike | None = None) -> Any:
-        """Waits until somebody calls `recruiter.signal(job_id, "approved", {…})`, and returns what was given there.
+        """Waits until another process calls `recruiter.signal(job_id, "approved", {…})`, and returns the data.
 
         The job leaves its worker meanwhile, and is run again, from its beginning, when the signal comes; then this call
         returns immediately. A signal may come before the job waits for it. Each wait for a name takes the next signal
@@ -402,7 +391,7 @@ class CurrentJob:
 
     def _checkpoints(self, name: str | None = None) -> Checkpoints:
         if name is not None:
-            check_checkpoint("the name of a checkpoint or a signal", name)
+            check_step_name(name)
         attempt = self._attempt
         attempt.check_goes_on()
         checkpoints: Checkpoints = attempt.runner.checkpoints(attempt)
@@ -413,12 +402,12 @@ class CurrentJob:
     # -- its own transaction -------------------------------------------------------------------------------------
 
     def transaction(self, client: MongoClient[Any] | None = None) -> AbstractContextManager[ClientSession]:
-        """What the job writes with this session and the end of the job are committed together, or not at all:
+        """Commits the writes of this session and the end of the job together, or not at all:
         `with current_job.transaction() as session: orders.update_one(…, session=session)`.
 
-        The session is of your `client`, or without one of the recruiter's own (`session.client`). When the block is
+        The session is of your `client`, or of the recruiter's client (`session.client`). When the block is
         left, the job has succeeded, for good: nothing that happens after it changes that. Its result is what
-        `set_result` was told inside the block. A worker that has lost the job cannot commit. If the transaction meets
+        `set_result` received inside the block. A worker that has lost the job cannot commit. If the transaction meets
         another one, or MongoDB changes its primary, the whole job is run again, and no attempt is counted. An error in
         the block rolls everything back, and the attempt has failed.
         """
@@ -433,8 +422,8 @@ class CurrentJob:
         return attempt.runner.atransaction(attempt, client)
 
     def set_result(self, value: Any) -> None:
-        """The result of a job that ends in its own transaction: call it inside the block. What the function returns
-        after the commit comes too late. Raises UnsupportedValue."""
+        """The result of a job that ends in its own transaction: call it inside the block. A value that the
+        function returns after the commit comes too late. Raises UnsupportedValue."""
         attempt = self._attempt
         attempt.stored_result = attempt.runner.stored_result(attempt.document, value)
         attempt.result = value
@@ -447,7 +436,7 @@ class CurrentJob:
 
         Every line it prints goes to the log of the job, and to `on_line`. `cwd` is its folder; `env` is added to the
         environment; it reads `input`. The result has its `code`, and the last `keep` bytes of `stdout` and `stderr`.
-        Raises CommandFailed, with its last words, if it cannot be started or ends with a code that is not one of
+        Raises CommandFailed, with its last words, if it cannot be started or ends with a code that is not in
         `ok_codes` (default: 0).
         """
         return self._run(Program(), argv, options)
@@ -462,7 +451,7 @@ class CurrentJob:
         try:
             return await asyncio.shield(ended)
         except asyncio.CancelledError:
-            ended.add_done_callback(lambda answer: answer.cancelled() or answer.exception())  # nobody else asks
+            ended.add_done_callback(lambda answer: answer.cancelled() or answer.exception())  # no other code reads it
             await in_its_own_thread(program.end)
             raise
 
@@ -492,7 +481,7 @@ class CurrentJob:
 def track(iterable: Iterable[T], total: int | None = None, stage: str | None = None) -> Iterator[T]:
     """The same items; the progress of the job is how many of them are done. `for picture in track(pictures): …`
 
-    `total` is for an iterable that does not know how many it has; if nobody knows, the progress is 0 until it is 1.
+    `total` is for an iterable that does not know how many it has; without it, the progress is 0 until it is 1.
     With `stage` the job enters that stage first. Outside of a job it does nothing else.
     """
     attempt = running.get()
@@ -512,10 +501,10 @@ def track(iterable: Iterable[T], total: int | None = None, stage: str | None = N
 
 
 def _returns(function: Callable[..., Any]) -> Any:
-    """What the function says that it returns; Any where it does not."""
+    """The return annotation of the function; Any without one."""
     try:
         return Signature.of(function).returns
-    except (InvalidArguments, TypeError, ValueError):  # some that are written in C say nothing
+    except (InvalidArguments, TypeError, ValueError):  # functions written in C may have no signature
         return Any
 
 
@@ -532,7 +521,7 @@ def _rules(function: Callable[..., Any], kwargs: dict[str, Any]) -> _StepRules:
         return _StepRules(None, None)
     try:
         own = Signature.of(function).names
-    except (InvalidArguments, TypeError, ValueError):  # some that are written in C say nothing
+    except (InvalidArguments, TypeError, ValueError):  # functions written in C may have no signature
         own = ()
     retry = None if "retry" in own else kwargs.pop("retry", None)
     timeout = None if "timeout" in own else kwargs.pop("timeout", None)
@@ -542,7 +531,7 @@ def _rules(function: Callable[..., Any], kwargs: dict[str, Any]) -> _StepRules:
 
 
 def _within(seconds: float, step: str, call: Callable[[], T]) -> T:
-    """The result of the call, which runs in a thread of its own. Raises TimeoutError; the thread goes on then."""
+    """The result of the call, which runs in a separate thread. Raises TimeoutError; the thread continues then."""
     answer: Future[T] = Future()
     context = copy_context()
 
@@ -558,7 +547,26 @@ def _within(seconds: float, step: str, call: Callable[[], T]) -> T:
     except TimeoutError:
         if answer.done():  # the function itself raised it
             raise
-        raise TimeoutError(f"step {step!r} has not ended within {humanize(timedelta(seconds=seconds))}") from None
+        raise _too_slow(step, seconds) from None
+
+
+def _too_slow(step: str, seconds: float) -> TimeoutError:
+    return TimeoutError(f"step {step!r} has not ended within {humanize(timedelta(seconds=seconds))}")
+
+
+def _check_not_given_up(checkpoints: Checkpoints, step: str) -> None:
+    """Raises the error of a step after which the job continued in an earlier run: the same class with the same text, or
+    RecruiterError where the class is not loaded."""
+    problem = checkpoints.given_up(step)
+    if problem is not None:
+        name, _, text = problem.partition(": ")
+        module, _, cls = name.rpartition(".")
+        found = getattr(sys.modules.get(module or "builtins"), cls, None)
+        if not isinstance(found, type) or not issubclass(found, Exception):
+            raise RecruiterError(f"step {step!r} has given up: {problem}")
+        error = found.__new__(found)
+        error.args = (text,)
+        raise error
 
 
 def _must_be_awaited(name: str) -> InvalidArguments:

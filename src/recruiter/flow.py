@@ -10,13 +10,14 @@ handle = flow.start()
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import combinations
-from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypedDict, TypeVar, TypeVarTuple, Unpack, overload
 
 from bson import ObjectId
 
@@ -34,17 +35,30 @@ from recruiter.many import Call
 from recruiter.producer import Producer
 from recruiter.results import JobHandle
 from recruiter.steps.control_flow import cancel_flow, pause_flow, resume_flow, retry_flow
-from recruiter.store.codec import job_document, new_id
+from recruiter.store.codec import Document, flow_of, job_document, new_id
 from recruiter.store.collections import flows
 from recruiter.store.connection import answered_within
 from recruiter.store.in_session import Session
 from recruiter.task import Task
-from recruiter.views.flows import FlowReport, StepReport, flow_id, flow_report, flow_reports, found, step_reports
+from recruiter.views.flows import (
+    FlowReport,
+    StepReport,
+    SubFlowReport,
+    flow_id,
+    flow_report,
+    flow_reports,
+    found,
+    step_reports,
+    sub_flow_reports,
+)
 from recruiter.workable import Workable
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+Ts = TypeVarTuple("Ts")
 
+AsyncCall: TypeAlias = Callable[[Unpack[Ts]], Coroutine[Any, Any, R]]
 TaskOrJob: TypeAlias = "Task[..., Any, R] | JobBuilder[R] | Workable | str"
 """The task of a step, which is given its arguments; a job with its own options; a workable; or a task by its name."""
 
@@ -54,7 +68,7 @@ _TRIES_FOR_A_NAME = 3
 _MAX_NAMES_TOLD = 10
 
 
-class Step(HasResult, Generic[R]):
+class Step(HasResult, Generic[R_co]):
     """A step of a flow. Others wait for it (`after=step`), or take its result as an argument (`step.result`)."""
 
     def __init__(self, flow: ObjectId, id: JobId, task: str, returns: Any = Any, name: str | None = None) -> None:
@@ -68,11 +82,15 @@ class Step(HasResult, Generic[R]):
         self._returns = returns
 
     @property
-    def result(self) -> R:
+    def result(self) -> R_co:
         """Its result, as an argument of another step of the same flow. It stands in for the value, which is there when
         that step runs."""
-        result: Any = StepResult(self.id, self._returns)
+        result: Any = StepResult(self.id, self._returns, self.flow)
         return result  # type: ignore[no-any-return]
+
+    def _waits(self, *, any: bool = False) -> _Options:
+        """How a step stands that waits for this one."""
+        return _Options(any=(self.id,)) if any else _Options((self.id,))
 
     def __repr__(self) -> str:
         return f"Step({self.name or self.task!r}, {id_told(self.id)})"
@@ -81,25 +99,42 @@ class Step(HasResult, Generic[R]):
 class SubFlow(HasResult):
     """A flow that was added to another flow. Other steps wait for it, or take its result, as if it were one step."""
 
-    def __init__(
-        self, name: str, steps: Sequence[Step[Any]], last: Sequence[Step[Any]], conditional: Sequence[Step[Any]]
-    ) -> None:
+    def __init__(self, name: str, steps: Sequence[Step[Any]], ends: _FlowEnds, options: _Options) -> None:
         self.name = name
-        """Its name in the flow."""
+        """Its name in the flow, after the names of the flows around it: `"outer/inner"`."""
         self.steps = tuple(steps)
         """Its steps, in the order in which they were added."""
-        self.conditional = tuple(conditional)
-        """Those of them that run only after a failure. It succeeds without them."""
-        self._last = last
+        self._ends = ends
+        self._options = options
 
     @property
     def result(self) -> Any:
-        """The result of its last step; the list of their results if several steps are the last ones."""
-        results = [step.result for step in self._last]
-        return results[0] if len(results) == 1 else results
+        """The result of its last step; the list of their results if it has several last steps. A fan-out without `then`
+        has a list, for any number of steps."""
+        results = [step.result for step in self.steps if step.id in self._ends.last]
+        return results if self._ends.is_list else results[0]
+
+    def _waits(self, *, any: bool = False) -> _Options:
+        """How a step stands that waits for it. A flow without steps lets it wait for the same steps as itself."""
+        ids = [step.id for step in self.steps]
+        optional = tuple(id for id in ids if id in self._ends.conditional)
+        found = _Options(tuple(id for id in ids if id not in optional), optional) if ids else self._options
+        return _Options(any=found.waits) if any else found
 
     def __repr__(self) -> str:
         return f"SubFlow({self.name!r}, {len(self.steps)} steps)"
+
+
+@dataclass(frozen=True)
+class _FlowEnds:
+    """The steps of a flow that decide its result and its success."""
+
+    last: frozenset[JobId]
+    """No other step waits for these."""
+    conditional: frozenset[JobId]
+    """These run only after a failure, or need a step that does. The flow succeeds without them."""
+    is_list: bool
+    """Whether the result of the flow is a list."""
 
 
 Steps: TypeAlias = "Step[Any] | SubFlow | Iterable[Step[Any] | SubFlow] | None"
@@ -110,8 +145,8 @@ class _Options:
     """How a step stands in its flow."""
 
     after: tuple[JobId, ...] = ()
-    any: frozenset[JobId] = frozenset()
-    failed: frozenset[JobId] = frozenset()
+    any: tuple[JobId, ...] = ()
+    failed: tuple[JobId, ...] = ()
     name: str | None = None
     before_dependents: bool = False
 
@@ -120,8 +155,8 @@ class _Options:
         return (*self.after, *self.any, *self.failed)
 
     def check(self, task: str) -> None:
-        """Raises InvalidFlow when the step is to wait for another one in two ways."""
-        named = {"after": set(self.after), "after_any": self.any, "after_failure": self.failed}
+        """Raises InvalidFlow when the step would wait for another step in two ways."""
+        named = {"after": set(self.after), "after_any": set(self.any), "after_failure": set(self.failed)}
         for (one, first), (other, second) in combinations(named.items(), 2):
             for id in first & second:
                 raise InvalidFlow(
@@ -167,8 +202,11 @@ class _Adding:
 
     id: ObjectId
     _recruiter: Producer
+    _part: tuple[str, ...] = ()
+    """The sub-flow that steps are added to."""
+    _sub_flows: list[SubFlow]
 
-    # Types cannot say "the task's own arguments, and `after`": with options, only `task.job(…)` is checked by editors.
+    # The last overload but one has positional arguments only: types cannot add `after` to named arguments of a task.
     @overload
     def add(self, task: Task[P, Any, R], /, *args: P.args, **kwargs: P.kwargs) -> Step[R]: ...
     @overload
@@ -178,74 +216,25 @@ class _Adding:
     @overload
     def add(self, task: Flow, /, **options: Unpack[StepOptions]) -> SubFlow: ...
     @overload
-    def add(
-        self,
-        task: Task[..., Any, R],
-        /,
-        *args: Any,
-        after: Steps,
-        after_any: Steps = None,
-        after_failure: Steps = None,
-        name: str | None = None,
-        before_dependents: bool = False,
-        **kwargs: Any,
-    ) -> Step[R]: ...
+    def add(self, task: AsyncCall[*Ts, R], /, *args: *Ts, **options: Unpack[StepOptions]) -> Step[R]: ...
     @overload
-    def add(
-        self,
-        task: Task[..., Any, R],
-        /,
-        *args: Any,
-        after_any: Steps,
-        after_failure: Steps = None,
-        name: str | None = None,
-        before_dependents: bool = False,
-        **kwargs: Any,
-    ) -> Step[R]: ...
+    def add(self, task: Callable[[Unpack[Ts]], R], /, *args: *Ts, **options: Unpack[StepOptions]) -> Step[R]: ...
     @overload
-    def add(
-        self,
-        task: Task[..., Any, R],
-        /,
-        *args: Any,
-        after_failure: Steps,
-        name: str | None = None,
-        before_dependents: bool = False,
-        **kwargs: Any,
-    ) -> Step[R]: ...
-    @overload
-    def add(
-        self, task: Task[..., Any, R], /, *args: Any, name: str, before_dependents: bool = False, **kwargs: Any
-    ) -> Step[R]: ...
-    @overload
-    def add(self, task: Task[..., Any, R], /, *args: Any, before_dependents: bool, **kwargs: Any) -> Step[R]: ...
-    @overload
-    def add(
-        self,
-        task: str,
-        /,
-        *args: Any,
-        after: Steps = None,
-        after_any: Steps = None,
-        after_failure: Steps = None,
-        name: str | None = None,
-        before_dependents: bool = False,
-        **kwargs: Any,
-    ) -> Step[Any]: ...
-    def add(self, task: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def add(self, task: str, /, *args: Any, **kwargs: Any) -> Step[Any]: ...
+    def add(self, task: Any, /, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # mypy and *Ts
         """Adds a step: a task with its arguments, checked like in `enqueue`, or a job with options
         (`task.job(…).with_priority(5)`), or a workable, or another flow that has not been started.
 
         It starts when all steps in `after`, and all whose `.result` is an argument, have succeeded; if one of them
         fails for good, it is archived as `dependency-failed`. For the steps in `after_any` an end of any kind will do,
-        and the result of one that did not succeed is None. With `after_failure` it starts only if one of these steps
+        and the result of a step without success is None. With `after_failure` it starts only if one of these steps
         has failed, when all of them have ended; otherwise it is archived as `not-needed`.
 
         The `name` is unique in the flow: `handle["small"].result()`. In a started flow, a step of this name that
         exists is left unchanged. With `before_dependents`, in a running step, the steps that wait for the running step
         wait for the new one too.
 
-        A task with a parameter `after` is added as `task.job(…)`; so is one with a parameter `name`, to name its step.
+        A task with a parameter `after` or `name` is added as `task.job(…)` with options.
         Raises InvalidFlow, InvalidArguments, UnsupportedValue; nothing is stored then.
         """
         options = self._options(kwargs, self._parameters(task))
@@ -281,21 +270,33 @@ class _Adding:
         raise NotImplementedError
 
     def _add_flow(self, other: Flow, options: _Options) -> SubFlow:
-        """Adds all steps of another flow. Its first steps wait as the options say. Every step has a name, so that a
-        running step that is tried again does not add them twice."""
-        name, steps, drafts = options.name or other.name, tuple(other.steps), other._taken_over()
+        """Adds all steps of another flow. Its first steps wait according to the options. Every step has a name, so
+        that a running step that is tried again does not add them twice."""
+        name, steps, ends, drafts = options.name or other.name, tuple(other.steps), other._ends(), other._taken_over()
+        part = (*self._part, name)
+        prefix, names = "/".join(part), [draft.step.name for draft in drafts]
         for number, draft in enumerate(drafts, 1):
-            draft.step.flow, draft.step.name = self.id, f"{name}/{draft.step.name or number}"
-        places = {draft.job.id: draft.place for draft in drafts}
-        conditional = _conditional(places)
-        waited_for = {id for step in steps for id in places[step.id].after if step.id not in conditional}
-        last = [step for step in steps if step.id not in waited_for | conditional]
-        sometimes = [step for step in steps if step.id in conditional]
-        self._add([draft if draft.place.after else _waiting(draft, options) for draft in drafts], options)
-        return SubFlow(name, steps, last, sometimes)
+            draft.step.flow, draft.step.name = self.id, f"{prefix}/{draft.step.name or number}"
+        ids = {draft.job.id for draft in drafts}
+        for number, draft in enumerate(drafts):
+            place = draft.place.inside(part, result=draft.job.id in ends.last, is_list=ends.is_list)
+            is_first = ids.isdisjoint(place.after)
+            drafts[number] = replace(draft, place=_waiting(place, draft.job.task, options) if is_first else place)
+        try:
+            self._add(drafts, options)
+        except BaseException:
+            for draft, old_name in zip(drafts, names, strict=True):
+                draft.step.flow, draft.step.name = other.id, old_name
+            raise
+        other._used = f"is a part of another flow; add steps to it before other_flow.add({other.name!r})"
+        added = SubFlow(prefix, steps, ends, options)
+        for sub in other._sub_flows:
+            sub.name = f"{prefix}/{sub.name}"
+        self._sub_flows += [added, *other._sub_flows]
+        return added
 
     def _parameters(self, task: Any) -> Collection[str]:
-        """The names of the parameters of a task, as far as they are known."""
+        """The names of the parameters of a task; empty if they are unknown."""
         name = task.name if isinstance(task, Task) else task
         definition = self._recruiter.registry.find(name) if isinstance(name, str) else None
         signature = getattr(definition, "signature", None)
@@ -304,13 +305,17 @@ class _Adding:
     def _options(self, kwargs: dict[str, Any], parameters: Collection[str]) -> _Options:
         """Takes the options of a step out of the arguments. A parameter `name` of the task comes first."""
         name = None if "name" in parameters else kwargs.pop("name", None)
-        given = kwargs.pop("after", None)
-        several = given if isinstance(given, list | tuple) else (given,)
-        optional = {step.id for sub in several if isinstance(sub, SubFlow) for step in sub.conditional}
+        succeeding = [step._waits() for step in self._each(kwargs.pop("after", None))]
+        ending = [step._waits(any=True) for step in self._each(kwargs.pop("after_any", None))]
+        failing = list(self._each(kwargs.pop("after_failure", None)))
+        for sub in failing:
+            if isinstance(sub, SubFlow) and not sub.steps:
+                raise InvalidFlow(f"{sub!r} has no steps and cannot fail; no step can wait for its failure")
+        every = (*succeeding, *ending)
         return _Options(
-            tuple(id for id in self._ids(given) if id not in optional),
-            frozenset(self._ids(kwargs.pop("after_any", None))) | optional,
-            frozenset(self._ids(kwargs.pop("after_failure", None))),
+            tuple(dict.fromkeys(id for waits in every for id in waits.after)),
+            tuple(id for waits in every for id in waits.any),
+            (*self._ids(failing), *(id for waits in every for id in waits.failed)),
             None if name is None else check_checkpoint("the name of a step", name),
             bool(kwargs.pop("before_dependents", False)),
         )
@@ -331,37 +336,46 @@ class _Adding:
     def _draft(self, builder: JobBuilder[Any], options: _Options) -> _Draft:
         (job, takes), delay = builder.as_step(), builder.delay
         options.check(job.task)
+        for id in takes:
+            if options.failed == (id,):
+                raise InvalidFlow(
+                    f"{job.task} takes the result of step {id_told(id)}, which must fail and then has none; pass it "
+                    "other data"
+                )
         place = FlowStep(
             self.id,
             job.id,
             tuple(dict.fromkeys((*takes, *options.waits))),
-            options.any,
+            frozenset(options.any),
             takes,
             added=None if isinstance(job.id, ObjectId) else new_id(),
             delay=None if delay is None else delay.total_seconds(),
-            failed=options.failed,
+            failed=frozenset(options.failed),
+            part=self._part,
         )
-        return _Draft(job, place, Step(self.id, job.id, job.task, self._returns(job.task), options.name))
+        name = None if options.name is None else "/".join((*self._part, options.name))
+        return _Draft(job, place, Step(self.id, job.id, job.task, self._returns(job.task), name))
 
     def _returns(self, task: str) -> Any:
         """The annotation of the task's result; Any if it is unknown."""
         signature = getattr(self._recruiter.registry.find(task), "signature", None)
         return Any if signature is None else signature.returns
 
-    def _ids(self, steps: Steps) -> Iterator[JobId]:
-        if steps is None:
-            return
-        given: Any = steps
+    def _each(self, steps: Steps) -> Iterator[Step[Any] | SubFlow]:
+        """Raises InvalidFlow for a step of another flow."""
+        given: Any = () if steps is None else steps
         several = isinstance(given, Iterable) and not isinstance(given, str | bytes)
         for step in given if several else (given,):
-            if isinstance(step, SubFlow):
-                yield from self._ids(step.steps)
-                continue
-            if not isinstance(step, Step):
+            if not isinstance(step, Step | SubFlow):
                 raise InvalidFlow(f"a step waits for steps that `add` returned, not for {shown(step)}")
-            if step.flow != self.id:
-                raise InvalidFlow(f"{step!r} is a step of another flow")
-            yield step.id
+            for one in step.steps if isinstance(step, SubFlow) else (step,):
+                if one.flow != self.id:
+                    raise InvalidFlow(f"{step!r} is a step of another flow")
+            yield step
+
+    def _ids(self, steps: Steps) -> list[JobId]:
+        each = self._each(steps)
+        return [one.id for step in each for one in (step.steps if isinstance(step, SubFlow) else (step,))]
 
 
 class StepOptions(TypedDict, total=False):
@@ -375,20 +389,21 @@ class StepOptions(TypedDict, total=False):
 
 
 def _conditional(places: Mapping[JobId, FlowStep]) -> frozenset[JobId]:
-    """The steps that run only after a failure, and the steps that need one of them."""
+    """The steps that run only after a failure, and the steps that need such a step."""
     found: set[JobId] = set()
-    for id in in_order({id: place.after for id, place in places.items()}):
+    for id in in_order({id: [step for step in place.after if step in places] for id, place in places.items()}):
         place = places[id]
         if place.failed or not found.isdisjoint(set(place.after) - place.any):
             found.add(id)
     return frozenset(found)
 
 
-def _waiting(draft: _Draft, options: _Options) -> _Draft:
-    """The first step of a flow that is added to another flow."""
-    options.check(draft.job.task)
-    after = tuple(dict.fromkeys(options.waits))
-    return replace(draft, place=replace(draft.place, after=after, any=options.any, failed=options.failed))
+def _waiting(place: FlowStep, task: str, options: _Options) -> FlowStep:
+    """The place of a step with these dependencies too."""
+    required = set(place.after).difference(place.any, place.failed, place.takes)
+    any, failed = place.any.union(options.any), place.failed.union(options.failed)
+    _Options((*required, *options.after), tuple(any), tuple(failed)).check(task)
+    return replace(place, after=tuple(dict.fromkeys((*place.after, *options.waits))), any=any, failed=failed)
 
 
 class Flow(_Adding):
@@ -403,8 +418,12 @@ class Flow(_Adding):
         self.steps: list[Step[Any]] = []
         """Its steps, in the order in which they were added."""
         self._drafts: dict[JobId, _Draft] = {}
-        self._ends: list[tuple[On, _Draft]] = []
-        self._started = False
+        self._at_end: list[tuple[On, _Draft]] = []
+        self._sub_flows = []
+        self._is_fan_out = False
+        """Whether its result is a list, whatever the number of its steps."""
+        self._used: str | None = None
+        """The reason why it is closed; None as long as it takes steps."""
 
     def _add(self, drafts: Sequence[_Draft], options: _Options) -> list[Step[Any]]:
         self._check_not_started()
@@ -424,23 +443,27 @@ class Flow(_Adding):
         more = self._options({"after": after, "after_any": after_any, "after_failure": after_failure}, ())
         for id in self._ids(step):
             draft = self._drafts[id]
-            place = draft.place
-            required = set(place.after).difference(place.any, place.failed, place.takes)
-            any, failed = place.any | more.any, place.failed | more.failed
-            _Options((*required, *more.after), any, failed).check(draft.job.task)
-            after_all = tuple(dict.fromkeys((*place.after, *more.waits)))
-            self._drafts[id] = replace(draft, place=replace(place, after=after_all, any=any, failed=failed))
+            self._drafts[id] = replace(draft, place=_waiting(draft.place, draft.job.task, more))
+
+    def _ends(self) -> _FlowEnds:
+        places = {id: draft.place for id, draft in self._drafts.items()}
+        conditional = _conditional(places)
+        certain = places.keys() - conditional
+        last = frozenset(certain.difference(*(places[id].after for id in certain)))
+        return _FlowEnds(last, conditional, self._is_fan_out or len(last) != 1)
 
     def _taken_over(self) -> list[_Draft]:
         """Its steps, for another flow. The jobs for its end become steps that wait for all others."""
         self._check_not_started()
-        if not self._drafts:
+        if not self._drafts and not self._is_fan_out:
             raise InvalidFlow(f"flow {self.name!r} has no steps; add() them before you add the flow to another one")
-        self._started = True
         drafts, all = [*self._drafts.values()], frozenset(self._drafts)
-        conditional = _conditional({id: draft.place for id, draft in self._drafts.items()})
+        conditional = self._ends().conditional
         any = {On.SUCCESS: conditional, On.FAILURE: frozenset[JobId](), On.END: all}
-        for on, draft in self._ends:
+        numbers = Counter[On]()
+        for on, draft in self._at_end:
+            numbers[on] += 1
+            draft.step.name = f"on {on.value}" if numbers[on] == 1 else f"on {on.value} {numbers[on]}"
             failed = all if on is On.FAILURE else frozenset[JobId]()
             place = replace(draft.place, after=tuple(self._drafts), any=any[on], failed=failed)
             drafts.append(replace(draft, place=place))
@@ -489,12 +512,12 @@ class Flow(_Adding):
         if draft.place.takes:
             raise InvalidFlow(f"{draft.job.task}: a step that waits for the end of the flow cannot take results")
         self._check_new(draft)
-        self._ends.append((on, draft))
+        self._at_end.append((on, draft))
         return self
 
     def _check_new(self, draft: _Draft) -> None:
         id, name = draft.job.id, draft.step.name
-        if id in self._drafts or any(end.job.id == id for _, end in self._ends):
+        if id in self._drafts or any(end.job.id == id for _, end in self._at_end):
             raise InvalidFlow(f"two steps of flow {self.name!r} have the id {id_told(id)}")
         if name is not None and any(step.name == name for step in self.steps):
             raise InvalidFlow(f"two steps of flow {self.name!r} have the name {name!r}")
@@ -509,33 +532,41 @@ class Flow(_Adding):
             flow, jobs = self._built()
             own_ids = self._own_ids
             self._recruiter.produce(lambda here: here.start_flow(flow, jobs, own_ids=own_ids), session)
-        return self._handle()
+        return self._handle(session)
 
     astart = async_face(start)
 
     @property
     def _own_ids(self) -> bool:
-        return any(not isinstance(id, ObjectId) for id in (*self._drafts, *(draft.job.id for _, draft in self._ends)))
+        return any(not isinstance(id, ObjectId) for id in (*self._drafts, *(draft.job.id for _, draft in self._at_end)))
 
-    def _handle(self) -> FlowHandle:
-        self._started = True
+    def _handle(self, session: Session | None) -> FlowHandle:
+        if session is None:  # the transaction of a caller may be rolled back, and begun again
+            self._used = "was started already; add steps to the handle that start() returned"
         return FlowHandle(self._recruiter, self.id)
 
     def _built(self) -> tuple[flows.StoredFlow, list[Job]]:
         self._check_not_started()
         if not self._drafts:
             raise InvalidFlow(f"flow {self.name!r} has no steps; add() them before start()")
+        for id, draft in self._drafts.items():
+            for other in draft.place.after:
+                if other not in self._drafts:
+                    raise InvalidFlow(
+                        f"{self._told(id)} takes the result of step {id_told(other)}, which is not a step of flow "
+                        f"{self.name!r}. Add this flow to the flow of that step: other_flow.add(flow)"
+                    )
         in_order({id: draft.place.after for id, draft in self._drafts.items()}, self._told)
         now = self._recruiter.clock.now()
         stamped = self._recruiter.instruments.stamped
         place = partial(_Draft.placed, age=now, now=now, owner=self.owner)
         jobs = [stamped(place(draft, blocked=bool(draft.place.after))) for draft in self._drafts.values()]
-        ends = tuple((on, job_document(stamped(place(draft, blocked=False, on=on)))) for on, draft in self._ends)
+        ends = tuple((on, job_document(stamped(place(draft, blocked=False, on=on)))) for on, draft in self._at_end)
         return flows.StoredFlow(self.id, self.name, now, self.owner, ends), jobs
 
     def _producing(self) -> AbstractContextManager[Any]:
         def start() -> SendStart:
-            jobs = [draft.job for draft in (*self._drafts.values(), *(draft for _, draft in self._ends))]
+            jobs = [draft.job for draft in (*self._drafts.values(), *(draft for _, draft in self._at_end))]
             groups = {job.group for job in jobs}
             group = groups.pop() if len(groups) == 1 else None
             return SendStart(self.name, len(jobs), self._recruiter, group, is_flow=True)
@@ -547,8 +578,8 @@ class Flow(_Adding):
         return f"{draft.step.name or draft.job.task} ({id})"
 
     def _check_not_started(self) -> None:
-        if self._started:
-            raise InvalidFlow(f"flow {self.name!r} was started already; add steps to the handle that start() returned")
+        if self._used is not None:
+            raise InvalidFlow(f"flow {self.name!r} {self._used}")
 
     def __repr__(self) -> str:
         return f"Flow({self.name!r}, {id_told(self.id)}, {len(self._drafts)} steps)"
@@ -557,8 +588,15 @@ class Flow(_Adding):
 class FlowHandle(_Adding):
     """A started flow: reports on it, controls it and adds steps."""
 
-    def __init__(self, recruiter: Producer, id: ObjectId, current: Step[Any] | None = None) -> None:
-        self._recruiter = recruiter
+    def __init__(
+        self,
+        recruiter: Producer,
+        id: ObjectId,
+        current: Step[Any] | None = None,
+        part: tuple[str, ...] = (),
+        hold: Callable[[], Document | None] = lambda: None,
+    ) -> None:
+        self._recruiter, self._part, self._sub_flows, self._hold = recruiter, part, [], hold
         self.id = id
         """The id of the flow."""
         self.current = current
@@ -582,24 +620,21 @@ class FlowHandle(_Adding):
     def wait(self, timeout: DurationLike | None = None) -> FlowReport:
         """Returns when all steps have ended, with or without success, including steps that were added, recovered or
         retried before this call. Raises ResultTimeout and FlowNotFound."""
-        until = None if timeout is None else time.monotonic() + to_seconds(timeout)
-        pause = _FIRST_LOOK
-        while True:
+
+        def ended() -> FlowReport | None:
             flow = found(self._recruiter.store, self.id)
-            if flow.state.ended and (report := self.report()).state.ended:
-                return report
-            if until is not None and time.monotonic() >= until:
-                raise ResultTimeout(
-                    f"flow {flow.name!r} ({self.id}) has not ended in time; it continues, and you can wait again"
-                )
-            time.sleep(pause if until is None else max(0.0, min(pause, until - time.monotonic())))
-            pause = min(1.2 * pause, _LONGEST_BETWEEN_LOOKS)
+            return report if flow.state.ended and (report := self.report()).state.ended else None
+
+        return _waited_for(ended, f"flow {self.id}", timeout)
 
     await_ = async_face(wait, runs_user_code=True)
 
     def __getitem__(self, name: str) -> JobHandle[Any]:
-        """The last job of the step with this name: `handle["small"].result()`. Raises InvalidFlow."""
+        """The last job of the step with this name: `handle["small"].result()`. In a step of a sub-flow, the steps of
+        this sub-flow come first. Raises InvalidFlow."""
         named = self._recruiter.store.flow_steps.named(self.id)
+        full = ("/".join((*self._part[:depth], name)) for depth in range(len(self._part), -1, -1))
+        name = next((each for each in full if each in named), name)
         if name not in named:
             known = (
                 f"its named steps are {', '.join(map(repr, list(named)[:_MAX_NAMES_TOLD]))}"
@@ -610,11 +645,18 @@ class FlowHandle(_Adding):
         job = named[name]
         return self._recruiter.handle(job["_id"], self._returns(job["task"]))
 
-    def results(self, steps: SubFlow | Iterable[Step[R] | SubFlow], timeout: DurationLike | None = None) -> list[R]:
-        """The results of these steps, in the same order, as soon as all have ended. Raises JobFailed when one has not
-        succeeded, and ResultTimeout."""
+    @overload
+    def results(self, steps: SubFlow | Iterable[SubFlow], timeout: DurationLike | None = None) -> list[Any]: ...
+    @overload
+    def results(self, steps: Iterable[Step[R]], timeout: DurationLike | None = None) -> list[R]: ...
+    def results(self, steps: Any, timeout: DurationLike | None = None) -> list[Any]:
+        """The results of these steps, in the same order, as soon as all have ended. A sub-flow has no result for
+        steps that run only after a failure. Raises JobFailed when one has not succeeded, and ResultTimeout."""
+        several = [step for step in self._each(steps) if not isinstance(step, SubFlow) or step.steps]
+        return self._results([id for step in several for id in step._waits().after], timeout)
+
+    def _results(self, ids: Sequence[JobId], timeout: DurationLike | None) -> list[Any]:
         until = None if timeout is None else time.monotonic() + to_seconds(timeout)
-        ids = list(self._ids(steps))
         last = self._recruiter.store.flow_steps.last_jobs(self.id, ids)
         handles = [self._recruiter.handle(job["_id"], self._returns(job["task"])) for job in map(last.__getitem__, ids)]
         return [handle.result(None if until is None else max(0.0, until - time.monotonic())) for handle in handles]
@@ -626,6 +668,17 @@ class FlowHandle(_Adding):
         (id,) = self._ids(step)
         last = self._recruiter.store.flow_steps.last_jobs(self.id, [id]).get(id)
         return self._recruiter.handle(id if last is None else last["_id"], step._returns)
+
+    def sub_flows(self) -> list[SubFlowReport]:
+        """The states of the flows that were added to it, each after the flow that it is in. Raises FlowNotFound."""
+        found(self._recruiter.store, self.id)
+        return sub_flow_reports(self._recruiter.store, self.id)
+
+    asub_flows = async_face(sub_flows)
+
+    def sub_flow(self, sub_flow: SubFlow | str) -> SubFlowHandle:
+        """A flow that was added to it, or the sub-flow with this name: `"outer/inner"` for an inner one."""
+        return SubFlowHandle(self, sub_flow.name if isinstance(sub_flow, SubFlow) else sub_flow)
 
     # -- control ---------------------------------------------------------------------------------------------------
 
@@ -678,7 +731,7 @@ class FlowHandle(_Adding):
             known = self._known(drafts)
             new = [draft for draft in drafts if draft.job.id not in known]
             try:
-                self._store(new, before)
+                self._store(new, before, list(known.values()))
             except JobExists:
                 if tries == 1 or not any(draft.step.name for draft in new):
                     raise
@@ -709,8 +762,9 @@ class FlowHandle(_Adding):
                 )
         return known
 
-    def _store(self, drafts: Sequence[_Draft], before: JobId | None) -> None:
-        if not drafts:
+    def _store(self, drafts: Sequence[_Draft], before: JobId | None, known: Sequence[JobId]) -> None:
+        """Stores new steps. The steps that wait for `before` wait for them and for the known ones."""
+        if not drafts and (before is None or not known):
             return
         flow = found(self._recruiter.store, self.id)
         start = partial(SendStart, flow.name, len(drafts), self._recruiter, None, is_flow=True)
@@ -719,7 +773,10 @@ class FlowHandle(_Adding):
             now, stamped = self._recruiter.clock.now(), self._recruiter.instruments.stamped
             jobs = [stamped(draft.placed(flow.created_at, now, flow.owner, blocked=True)) for draft in drafts]
             own = any(not isinstance(draft.job.id, ObjectId) for draft in drafts)
-            self._recruiter.produce(lambda here: here.add_steps(self.id, jobs, own_ids=own, before=before))
+            holder = self._hold()
+            self._recruiter.produce(
+                lambda here: here.add_steps(self.id, jobs, known, own_ids=own, before=before, holder=holder)
+            )
 
     def _check_known(self, drafts: Sequence[_Draft]) -> None:
         ids = {draft.job.id for draft in drafts}
@@ -733,11 +790,88 @@ class FlowHandle(_Adding):
         return f"FlowHandle({id_told(self.id)})"
 
 
-def chain(recruiter: Producer, name: str, first: TaskOrJob[Any], *others: TaskOrJob[Any]) -> Flow:
+class SubFlowHandle:
+    """A flow that was added to a started flow: reports on it as on one step."""
+
+    def __init__(self, flow: FlowHandle, name: str) -> None:
+        self._flow = flow
+        self.name = name
+        """Its name in the flow."""
+
+    def report(self) -> SubFlowReport:
+        """Its state, and how many of its steps are in which state. Raises FlowNotFound, and InvalidFlow when there is
+        no such sub-flow."""
+        reports = self._flow.sub_flows()
+        for report in reports:
+            if report.name == self.name:
+                return report
+        names = ", ".join(repr(report.name) for report in reports[:_MAX_NAMES_TOLD]) or "none"
+        raise InvalidFlow(f"flow {self._flow.id} has no sub-flow {self.name!r}; its sub-flows: {names}")
+
+    areport = async_face(report)
+
+    def steps(self) -> list[StepReport]:
+        """Its steps, in the order in which they were added; with the steps that its own steps have added."""
+        return [step for step in self._flow.steps() if self._has(step.part)]
+
+    asteps = async_face(steps)
+
+    def wait(self, timeout: DurationLike | None = None) -> SubFlowReport:
+        """Returns when all its steps have ended, with or without success. Raises ResultTimeout, FlowNotFound and
+        InvalidFlow."""
+
+        def ended() -> SubFlowReport | None:
+            report = self.report()
+            return report if report.ended else None
+
+        return _waited_for(ended, f"sub-flow {self.name!r}", timeout)
+
+    await_ = async_face(wait, runs_user_code=True)
+
+    def result(self, timeout: DurationLike | None = None) -> Any:
+        """Waits for its result: see `SubFlow.result`. Raises JobFailed, ResultTimeout, FlowNotFound and
+        InvalidFlow."""
+        self.report()
+        recruiter = self._flow._recruiter
+        rows = recruiter.store.flow_steps.rows(self._flow.id, {"flow": 1})
+        single, items = dict[JobId, ObjectId | None](), dict[JobId, ObjectId | None]()
+        for place in map(flow_of, rows):
+            if place is not None and (depth := self._has(place.part)):
+                for kind, depths in ((single, place.result_of), (items, place.item_of)):
+                    if depth in depths:
+                        kind[place.step] = place.added
+        results = self._flow._results([*single, *sorted(items, key=lambda step: str(items[step]))], timeout)
+        return results[0] if single else results
+
+    aresult = async_face(result, runs_user_code=True)
+
+    def _has(self, part: Sequence[str]) -> int:
+        """The number of sub-flows around a step of it, itself included; 0 for a step that is not of it."""
+        depths = range(1, len(part) + 1)
+        return next((depth for depth in depths if "/".join(part[:depth]) == self.name), 0)
+
+    def __repr__(self) -> str:
+        return f"SubFlowHandle({self.name!r})"
+
+
+def _waited_for(ended: Callable[[], R | None], name: str, timeout: DurationLike | None) -> R:
+    """The first answer. Raises ResultTimeout."""
+    until = None if timeout is None else time.monotonic() + to_seconds(timeout)
+    pause = _FIRST_LOOK
+    while True:
+        if (report := ended()) is not None:
+            return report
+        if until is not None and time.monotonic() >= until:
+            raise ResultTimeout(f"{name} has not ended in time; it continues, and you can wait again")
+        time.sleep(pause if until is None else max(0.0, min(pause, until - time.monotonic())))
+        pause = min(1.2 * pause, _LONGEST_BETWEEN_LOOKS)
+
+
+def chain(recruiter: Producer, name: str, first: TaskOrJob[Any] | Flow, *others: TaskOrJob[Any] | Flow) -> Flow:
     """One step after the other. A task takes the result of the step before it as its argument; a job that has its
     arguments already only waits for it."""
     flow = Flow(recruiter, name)
-    step = flow.add(first)
+    step: Step[Any] | SubFlow = flow.add(first)
     for other in others:
         step = flow.add(other, step.result) if isinstance(other, Task | str) else flow.add(other, after=step)
     return flow
@@ -754,6 +888,7 @@ def fan_out(
     its arguments already."""
     flow = Flow(recruiter, name)
     parts = flow.add_many(task, calls)
+    flow._is_fan_out = then is None
     if isinstance(then, Task | str):
         flow.add(then, [part.result for part in parts])
     elif then is not None:
@@ -775,9 +910,10 @@ class Flows:
 
     afind = async_face(find)
 
-    def of_step(self, place: FlowStep, task: str) -> FlowHandle:
+    def of_step(self, place: FlowStep, task: str, hold: Callable[[], Document | None]) -> FlowHandle:
         """The flow of a step that runs here; what `current_job.flow` calls."""
-        return FlowHandle(self._recruiter, place.flow, Step(place.flow, place.step, task, name=place.name))
+        current: Step[Any] = Step(place.flow, place.step, task, name=place.name)
+        return FlowHandle(self._recruiter, place.flow, current, place.part, hold)
 
     def latest(self, *, limit: int = 50, owner: str | None = None, running: bool | None = None) -> list[FlowReport]:
         """The newest flows, up to `limit`, or all with 0; only the flows of an `owner`, or with `running` only flows

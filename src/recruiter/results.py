@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin
 
 from recruiter.domain.arguments.results import delegated
 from recruiter.domain.arguments.typed import decode_result
@@ -172,10 +172,8 @@ def _tell(future: Future[ArchivedJob], answer: ArchivedJob | Exception) -> None:
             future.set_result(answer)
 
 
-def _continued_by(ended: ArchivedJob) -> JobId | None:
-    """The job to wait for instead: a step may return the result of another step, and that one may be recovered."""
-    other = delegated(ended.result)
-    return other if ended.done and other is not None else None
+def _left(until: float | None) -> float | None:
+    return None if until is None else max(0.0, until - time.monotonic())
 
 
 class JobHandle(Generic[R]):
@@ -225,20 +223,31 @@ class JobHandle(Generic[R]):
         """The return value of the job; None if it was too large to be stored. Raises JobFailed when it ended without a
         result, ResultTimeout when it has not ended within this time, and JobNotFound when there is no such job."""
         until = None if timeout is None else time.monotonic() + to_seconds(timeout)
-        ended = self.wait(timeout)
-        while (other := _continued_by(ended)) is not None:
-            left = None if until is None else max(0.0, until - time.monotonic())
-            ended = JobHandle[Any](other, self._results).wait(left)
-        return self._result_of(ended)
+        following = _Following(self._results, self.wait(timeout))
+        while (job := following.next()) is not None:
+            following.ended = job.wait(_left(until))
+        others = delegated(following.ended.result) if following.ended.done else None
+        if not isinstance(others, list):
+            return self._result_of(following.ended)
+        results: Any = [handle.result(_left(until)) for handle in self._items(others)]
+        return results  # type: ignore[no-any-return]
 
     async def aresult(self, timeout: DurationLike | None = None) -> R:
         """Like `result`, without blocking the event loop."""
         until = None if timeout is None else time.monotonic() + to_seconds(timeout)
-        ended = await self.await_(timeout)
-        while (other := _continued_by(ended)) is not None:
-            left = None if until is None else max(0.0, until - time.monotonic())
-            ended = await JobHandle[Any](other, self._results).await_(left)
-        return self._result_of(ended)
+        following = _Following(self._results, await self.await_(timeout))
+        while (job := following.next()) is not None:
+            following.ended = await job.await_(_left(until))
+        others = delegated(following.ended.result) if following.ended.done else None
+        if not isinstance(others, list):
+            return self._result_of(following.ended)
+        results: Any = [await handle.aresult(_left(until)) for handle in self._items(others)]
+        return results  # type: ignore[no-any-return]
+
+    def _items(self, steps: list[JobId]) -> list[JobHandle[Any]]:
+        """The steps whose results it returned as a list."""
+        returns = (get_args(self._returns) or (Any,))[0] if get_origin(self._returns) is list else Any
+        return [_StepHandle(step, self._results, returns) for step in steps]
 
     def _result_of(self, ended: ArchivedJob) -> R:
         if not ended.done:
@@ -261,3 +270,42 @@ class JobHandle(Generic[R]):
 
     def __repr__(self) -> str:
         return f"JobHandle({id_told(self.id)})"
+
+
+class _StepHandle(JobHandle[Any]):
+    """A step, by the id of its first job. A job that repeats it has its result."""
+
+    def wait(self, timeout: DurationLike | None = None) -> ArchivedJob:
+        until = None if timeout is None else time.monotonic() + to_seconds(timeout)
+        ended = super().wait(timeout)
+        while not ended.done and ended.recovered_as is not None:
+            ended = JobHandle[Any](ended.recovered_as, self._results).wait(_left(until))
+        return ended
+
+    async def await_(self, timeout: DurationLike | None = None) -> ArchivedJob:
+        until = None if timeout is None else time.monotonic() + to_seconds(timeout)
+        ended = await super().await_(timeout)
+        while not ended.done and ended.recovered_as is not None:
+            ended = await JobHandle[Any](ended.recovered_as, self._results).await_(_left(until))
+        return ended
+
+
+class _Following:
+    """From a step that returned the result of another step to that one."""
+
+    def __init__(self, results: Results, ended: ArchivedJob) -> None:
+        self._results = results
+        self._seen: set[JobId] = set()
+        self.ended = ended
+
+    def next(self) -> JobHandle[Any] | None:
+        """Raises JobFailed for steps that stand for each other."""
+        other = delegated(self.ended.result) if self.ended.done else None
+        if other is None or isinstance(other, list):
+            return None
+        if other in self._seen:
+            raise JobFailed(
+                f"step {id_told(other)} has no result: it stands for the result of a step that stands for it"
+            )
+        self._seen.add(other)
+        return _StepHandle(other, self._results)

@@ -3,16 +3,30 @@ in flows, and the order in which released steps run."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import Callable, Iterator
 from runpy import run_path
 from textwrap import dedent
 from typing import Any
 
 import pytest
+from pymongo.errors import OperationFailure
 
-from recruiter import FlowState, InvalidFlow, Recruiter, current_job
+from recruiter import FlowState, InvalidArguments, InvalidFlow, Recruiter, ResultTimeout, Superseded, current_job
 from recruiter.crypto import Zlib
+from recruiter.testing import Sandbox
 from tests.blackbox.conftest import Written
+from tests.cli_here import here
 from tests.conftest import Starter, eventually
+
+
+@pytest.fixture
+def jobs(local: Recruiter, target: str) -> Iterator[Sandbox]:
+    """A clock that can be moved."""
+    sandbox = Sandbox(local, target)
+    yield sandbox
+    sandbox.close()
 
 
 class Shop:
@@ -38,6 +52,15 @@ class Shop:
 
     def states(self, handle: Any) -> dict[str, str]:
         return {step.name: step.state for step in handle.steps() if step.name}
+
+
+Shown = Callable[..., str]
+
+
+@pytest.fixture
+def show(target: str) -> Shown:
+    """The output of `recruiter flow show`."""
+    return lambda handle, output="table": here(target, "flow", "show", str(handle.id), "--output", output)[1]
 
 
 @pytest.fixture
@@ -248,6 +271,106 @@ def test_a_step_that_the_added_step_waits_for_does_not_wait_for_it(local: Recrui
     assert shop.ran == ["first", "second", "last"]
 
 
+@pytest.mark.parametrize("asynchronous", [True, False], ids=["async", "plain"])
+def test_the_result_of_a_step_that_is_returned_is_waited_for(local: Recruiter, shop: Shop, asynchronous: bool) -> None:
+    """Given a step that adds a step without `before_dependents` and returns its result, then the steps that take the
+    result wait for it; so does a step that is added after the first one has ended."""
+    handles: list[Any] = []
+
+    @local.task
+    def forgot() -> str:
+        handles.append(current_job.flow)
+        return current_job.flow.add(shop.say, "late", name="late").result
+
+    flow = local.flow("f")
+    first = flow.add(forgot, name="first")
+    flow.add(shop.say, first.result, name="second")
+    flow.add(shop.say, "third", after=first, name="third")
+    handle = flow.start()
+    local.flush_jobs_synchronously()
+    handle.add(shop.say, first.result, name="fourth")
+    local.flush_jobs_synchronously()
+    assert sorted(shop.ran) == ["late", "late", "late", "third"]
+    job = handle["first"]
+    assert (asyncio.run(job.aresult(5)) if asynchronous else job.result(5)) == "late"
+
+
+def test_the_failure_of_a_step_whose_result_was_returned_gives_up_the_steps_that_take_it(
+    local: Recruiter, shop: Shop
+) -> None:
+    @local.task
+    def forgot() -> str:
+        return current_job.flow.add(shop.say, "late", name="late").result
+
+    shop.broken.add("late")
+    flow = local.flow("f")
+    flow.add(shop.say, flow.add(forgot, name="first").result, name="second")
+    handle = flow.start()
+    local.flush_jobs_synchronously()
+    assert shop.states(handle) == {"first": "succeeded", "second": "skipped", "late": "failed"}
+    shop.broken.clear()
+    handle.retry()
+    local.flush_jobs_synchronously()
+    assert shop.states(handle)["second"] == "succeeded"
+    assert handle["late"].result(5) == handle["first"].result(5) == "late"
+
+
+def test_a_result_of_a_step_of_another_flow_cannot_be_returned(local: Recruiter, shop: Shop) -> None:
+    @local.task
+    def foreign() -> str:
+        return local.flow("never started").add(shop.say, "a").result
+
+    flow = local.flow("f")
+    flow.add(foreign, name="foreign")
+    handle = flow.start()
+    local.flush_jobs_synchronously()
+    assert "can only be returned by a step of the same flow" in str(handle.steps()[0].error)
+
+
+def test_two_steps_that_take_results_of_each_other_are_not_left_waiting(local: Recruiter, shop: Shop) -> None:
+    """Given a step that returns the result of a step that waits for a step that takes it, then that one is ended."""
+
+    @local.task
+    def circle() -> str:
+        return current_job.flow.add(shop.say.job("x"), after=ids[0]).result
+
+    flow = local.flow("f")
+    ids = [flow.add(shop.say, flow.add(circle, name="circle").result, name="taker")]
+    handle = flow.start()
+    local.flush_jobs_synchronously()
+    report = handle.wait(5)
+    taker = next(step for step in handle.steps() if step.name == "taker")
+    assert (report.state, taker.state) == (FlowState.FAILED, "failed")
+    assert "which waits for this step" in str(taker.error)
+
+
+@pytest.mark.parametrize("codec", [None, Zlib()], ids=["plain", "sealed"])
+@pytest.mark.parametrize("count", [3, 1, 0])
+def test_a_running_step_is_replaced_by_a_group_of_any_size(target: str, count: int, codec: Any) -> None:
+    with Recruiter(target, codec=codec) as recruiter:
+
+        @recruiter.task
+        def double(number: int) -> int:
+            return 2 * number
+
+        @recruiter.task
+        def total(numbers: list[int]) -> int:
+            return sum(numbers)
+
+        @recruiter.task
+        def doubles(count: int) -> list[int]:
+            parts = recruiter.fan_out(double, [(number,) for number in range(count)], name="parts")
+            numbers: list[int] = current_job.flow.add(parts, before_dependents=True).result
+            return numbers
+
+        flow = recruiter.flow("f")
+        flow.add(total, flow.add(doubles.job(count), name="doubles").result, name="total")
+        handle = flow.start()
+        recruiter.flush_jobs_synchronously()
+        assert handle["total"].result(5) == sum(2 * number for number in range(count))
+        assert handle["doubles"].result(5) == [2 * number for number in range(count)]
+
+
 def test_before_dependents_is_refused_outside_of_a_running_step(local: Recruiter, shop: Shop) -> None:
     flow = local.flow("f")
     with pytest.raises(InvalidFlow, match="before_dependents is for a running step"):
@@ -299,10 +422,327 @@ def test_the_compensation_of_an_inner_flow_does_not_skip_the_steps_after_it(loca
 def test_a_flow_can_be_added_only_once_and_only_before_it_is_started(local: Recruiter, shop: Shop) -> None:
     inner = local.chain(shop.say.job("a"), name="inner")
     local.flow("one").add(inner)
-    with pytest.raises(InvalidFlow, match="started already"):
+    with pytest.raises(InvalidFlow, match="is a part of another flow"):
         local.flow("two").add(inner)
     with pytest.raises(InvalidFlow, match="no steps"):
         local.flow("two").add(local.flow("empty"))
+
+
+def album(local: Recruiter, shop: Shop) -> Any:
+    inner = local.fan_out(shop.say, [("a",), ("b",)], name="letters")
+    middle = local.flow("middle")
+    middle.add(shop.join, middle.add(inner).result, name="joined")
+    outer = local.flow("outer")
+    first = outer.add(shop.say, "first", name="first")
+    sub = outer.add(middle, after=first)
+    outer.add(shop.say, sub.result, name="last")
+    return outer.start()
+
+
+def test_a_sub_flow_has_one_state_and_one_result(local: Recruiter, shop: Shop, show: Shown) -> None:
+    handle = album(local, shop)
+    assert [(sub.name, sub.state) for sub in handle.sub_flows()] == [
+        ("middle", "blocked"),
+        ("middle/letters", "blocked"),
+    ]
+    with pytest.raises(ResultTimeout, match="sub-flow 'middle' has not ended in time"):
+        handle.sub_flow("middle").wait(0)
+    last = next(step for step in handle.steps() if step.name == "last")
+    assert "waits for other steps of flow 'outer'" in local.explain(last.job)
+    assert "sub-flow 'middle'; 0 of 1 have ended" in local.explain(last.job)
+    local.flush_jobs_synchronously()
+    middle = handle.sub_flow("middle")
+    assert middle.wait(5).counts == {"succeeded": 3}
+    assert middle.result(5) == "a+b"
+    assert handle.sub_flow("middle/letters").result(5) == ["a", "b"]
+    assert [step.name for step in middle.steps()] == ["middle/letters/1", "middle/letters/2", "middle/joined"]
+    with pytest.raises(InvalidFlow, match="no sub-flow 'other'; its sub-flows: 'middle', 'middle/letters'"):
+        handle.sub_flow("other").report()
+    shown = show(handle)
+    assert "sub-flow middle: succeeded, 3 steps: 3 succeeded." in shown
+    assert json.loads(show(handle, "json"))["sub_flows"] == [
+        {"name": "middle", "state": "succeeded", "counts": {"succeeded": 3}},
+        {"name": "middle/letters", "state": "succeeded", "counts": {"succeeded": 2}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("broken", "state"), [("a", "failed"), ("first", "skipped"), ("last", "succeeded"), ("nothing", "succeeded")]
+)
+def test_the_state_of_a_sub_flow_is_that_of_one_step(local: Recruiter, shop: Shop, broken: str, state: str) -> None:
+    shop.broken.add(broken if broken != "last" else "a+b")
+    handle = album(local, shop)
+    local.flush_jobs_synchronously()
+    assert handle.sub_flow("middle").report().state == state
+    shop.broken.clear()
+    handle.retry()
+    local.flush_jobs_synchronously()
+    assert handle.sub_flow("middle").report().state == "succeeded"
+    assert handle.sub_flow("middle").result(5) == "a+b"
+
+
+def test_two_flows_of_the_same_form_in_one_flow_do_not_share_the_steps_that_they_add(
+    local: Recruiter, shop: Shop
+) -> None:
+    """Given a step that adds named steps and reads their results, in two flows of one flow."""
+
+    @local.task
+    def split(text: str) -> str:
+        flow = current_job.flow
+        parts = flow.add_many(shop.say, [(letter,) for letter in text], name="part", before_dependents=True)
+        return flow.add(shop.join.job([part.result for part in parts]), name="whole", before_dependents=True).result
+
+    @local.task
+    def look(text: str) -> str:
+        return f"{text}: {current_job.flow['part 1'].result(5)}"
+
+    def build(text: str) -> Any:
+        flow = local.flow(text)
+        flow.add(look, flow.add(split, text).result)
+        return flow
+
+    outer = local.flow("outer")
+    subs = [outer.add(build("ab")), outer.add(build("cd"))]
+    outer.add(shop.join, [sub.result for sub in subs], name="both")
+    handle = outer.start()
+    local.flush_jobs_synchronously()
+    assert handle["both"].result(5) == "a+b: a+c+d: c"
+    assert handle["cd/part 2"].result(5) == "d"
+    assert [step.name for step in handle.sub_flow(subs[1]).steps()] == [
+        "cd/1",
+        "cd/2",
+        "cd/part 1",
+        "cd/part 2",
+        "cd/whole",
+    ]
+
+
+def test_a_flow_in_a_flow_takes_results_of_the_outer_flow(local: Recruiter, shop: Shop) -> None:
+    outer = local.flow("outer")
+    first = outer.add(shop.say, "x")
+    inner = local.flow("inner")
+    parts = [inner.add(shop.say, first.result), inner.add(shop.say, first.result)]
+    inner.add(shop.join, [part.result for part in parts])
+    outer.add(shop.say, outer.add(inner).result, name="last")
+    handle = outer.start()
+    local.flush_jobs_synchronously()
+    assert handle["last"].result(5) == "x+x"
+
+
+def test_a_flow_that_takes_results_of_another_flow_cannot_be_started_by_itself(local: Recruiter, shop: Shop) -> None:
+    outer = local.flow("outer")
+    inner = local.flow("inner")
+    inner.add(shop.say, outer.add(shop.say, "x").result)
+    with pytest.raises(InvalidFlow, match=r"say .* takes the result of step .*Add this flow to the flow of that step"):
+        inner.start()
+
+
+@pytest.mark.parametrize("count", [2, 1, 0])
+def test_a_group_in_a_flow_has_a_list_of_any_length(local: Recruiter, shop: Shop, count: int) -> None:
+    outer = local.flow("outer")
+    first = outer.add(shop.say, "first")
+    group = outer.add(local.fan_out(shop.say, [("a",)] * count, name="group"), after=first)
+    outer.add(shop.join, group.result, name="joined")
+    outer.add(shop.say, "after", after=[group], name="after")
+    handle = outer.start()
+    local.flush_jobs_synchronously()
+    assert handle["joined"].result(5) == "+".join(["a"] * count)
+    assert shop.ran == ["first", *["a"] * count, "after"]
+    assert handle.results(group) == ["a"] * count
+
+
+def test_no_step_can_wait_for_the_failure_of_a_flow_without_steps(local: Recruiter, shop: Shop) -> None:
+    outer = local.flow("outer")
+    group = outer.add(local.fan_out(shop.say, [], name="group"))
+    with pytest.raises(InvalidFlow, match="has no steps and cannot fail"):
+        outer.add(shop.say, "undo", after_failure=group)
+
+
+# -- the end of a flow -----------------------------------------------------------------------------------------------
+
+
+def test_a_flow_whose_job_for_the_end_failed_says_so(local: Recruiter, shop: Shop, show: Shown) -> None:
+    shop.broken.add("well")
+    flow = local.flow("f").on_success(shop.say, "well").on_end(shop.say, "over")
+    flow.add(shop.say, "a")
+    handle = flow.start()
+    local.flush_jobs_synchronously()
+    report = handle.report()
+    assert report.state is FlowState.SUCCEEDED
+    assert report.ends == {"success": "failed", "end": "succeeded"}
+    assert "on success: failed; on end: succeeded" in show(handle)
+
+
+def test_waiting_for_a_flow_does_not_wait_for_its_jobs_for_the_end(local: Recruiter, shop: Shop) -> None:
+    flow = local.flow("f").on_success(shop.join, ["well"])
+    flow.add(shop.say, "a")
+    handle = flow.start()
+    local.run_all(shop.say)
+    assert handle.wait(5).ends == {"success": "waiting"}
+    assert shop.ran == ["a"]
+
+
+def test_a_flow_is_drawn_as_a_mermaid_diagram(local: Recruiter, shop: Shop, show: Shown) -> None:
+    flow = local.flow("f").on_failure(shop.say, "bad")
+    first = flow.add(shop.say, 'a "quoted" name', name='a "quoted" name')
+    sub = flow.add(local.fan_out(shop.say, [("b",), ("c",)], name="sub"), after=first)
+    flow.add(shop.say, "undo", after_failure=first, name="undo")
+    flow.add(shop.say, "log", after_any=sub, name="log")
+    shop.broken.add("b")
+    handle = flow.start()
+    local.flush_jobs_synchronously()
+    task = shop.say.name
+    assert show(handle, "mermaid").splitlines()[:17] == [
+        "flowchart TD",
+        f'    s1["a #34;quoted#34; name: {task}<br/>succeeded"]:::succeeded',
+        f'    s4["undo: {task}<br/>skipped"]:::skipped',
+        f'    s5["log: {task}<br/>succeeded"]:::succeeded',
+        f'    s6["on failure: {task}<br/>succeeded"]:::succeeded',
+        '    subgraph p5["sub: failed"]',
+        f'    s2["sub/1: {task}<br/>failed"]:::failed',
+        f'    s3["sub/2: {task}<br/>succeeded"]:::succeeded',
+        "    end",
+        "    s1 --> s2",
+        "    s1 --> s3",
+        "    s1 -.->|failed| s4",
+        "    s2 -.->|any end| s5",
+        "    s3 -.->|any end| s5",
+        "    classDef succeeded fill:#cfead0",
+        "    classDef failed fill:#f6caca",
+        "    classDef lost fill:#f6caca",
+    ]
+
+
+# -- small print ------------------------------------------------------------------------------------------------------
+
+
+def test_two_running_steps_share_a_named_step(local: Recruiter, jobs: Sandbox, shop: Shop) -> None:
+    """Given two steps that add the same named step before their dependents, then the dependents of both wait for it."""
+
+    @local.task
+    def report() -> None:
+        current_job.flow.add(shop.say.job("fetch").schedule_in("1h"), name="fetch", before_dependents=True)
+
+    flow = local.flow("f")
+    for name in "ab":
+        flow.add(shop.say, f"use {name}", after=flow.add(report, name=name))
+    flow.start()
+    jobs.run_due()
+    assert shop.ran == []
+    jobs.move_clock("2h")
+    jobs.run_due()
+    assert shop.ran == ["fetch", "use a", "use b"]
+
+
+def test_a_run_that_has_lost_its_job_adds_no_step(local: Recruiter, shop: Shop) -> None:
+    """Given a running step whose worker was retired meanwhile, when the run adds a step, then it is refused."""
+    errors = []
+
+    @local.task
+    def plan() -> None:
+        flow = current_job.flow
+        flow.add(shop.say, "first")
+        local.store.scheduled.collection.update_one({"_id": current_job.id}, {"$unset": {"token": ""}})
+        with pytest.raises(Superseded) as caught:
+            flow.add(shop.say, "second")
+        errors.append(str(caught.value))
+
+    flow = local.flow("f")
+    flow.add(plan)
+    flow.start()
+    local.flush_jobs_synchronously()
+    assert shop.ran == ["first"]
+    assert "has lost its job" in errors[0]
+
+
+def test_a_flow_is_started_again_when_its_transaction_is_repeated(local: Recruiter, shop: Shop) -> None:
+    flow = local.flow("f")
+    flow.add(shop.say, "a")
+    calls: list[Any] = []
+
+    def place(session: Any) -> None:
+        calls.append(flow.start(session=session))
+        if len(calls) == 1:
+            raise OperationFailure("conflict", 112, {"errorLabels": ["TransientTransactionError"]})
+
+    local.prepare()
+    with local.store.client.start_session() as session:
+        session.with_transaction(place)
+    local.flush_jobs_synchronously()
+    assert shop.ran == ["a"]
+    assert calls[1].report().state is FlowState.SUCCEEDED
+
+
+def test_a_refused_sub_flow_stays_usable_and_a_used_one_says_what_it_is(local: Recruiter, shop: Shop) -> None:
+    outer = local.flow("outer")
+    outer.add(shop.say, "x", name="part/1")
+    part = local.chain(shop.say.job("a"), name="part")
+    with pytest.raises(InvalidFlow, match="have the name 'part/1'"):
+        outer.add(part)
+    outer.add(part, name="other")
+    with pytest.raises(InvalidFlow, match="flow 'part' is a part of another flow"):
+        part.start()
+    handle = outer.start()
+    local.flush_jobs_synchronously()
+    assert list(shop.states(handle)) == ["part/1", "other/1"]
+
+
+def test_a_task_whose_code_is_elsewhere_takes_no_results(local: Recruiter, shop: Shop) -> None:
+    flow = local.flow("f")
+    first = flow.add(shop.say, "a")
+    with pytest.raises(InvalidArguments, match="only a task whose code is imported here takes results of steps"):
+        flow.add("elsewhere", first.result)
+
+
+def test_the_results_of_a_sub_flow_leave_out_a_compensation_that_was_not_needed(local: Recruiter, shop: Shop) -> None:
+    hotel = local.flow("hotel")
+    hotel.add(shop.say, "undo", after_failure=hotel.add(shop.say, "room"))
+    trip = local.flow("trip")
+    booked = trip.add(hotel)
+    handle = trip.start()
+    local.flush_jobs_synchronously()
+    assert handle.results(booked) == ["room"]
+
+
+def test_a_row_of_steps_that_stand_for_the_next_one_has_the_result_of_the_last(local: Recruiter) -> None:
+    last = 8
+
+    @local.task
+    def page(number: int) -> int:
+        if number == last:
+            return number
+        added = current_job.flow.add(page, number + 1, name=f"page {number + 1}")
+        return added.result
+
+    @local.task
+    def read(number: int) -> int:
+        return number
+
+    flow = local.flow("pages")
+    flow.add(read, flow.add(page, 1, name="page 1").result, name="read")
+    handle = flow.start()
+    local.flush_jobs_synchronously()
+    assert handle["read"].result(5) == handle["page 1"].result(5) == last
+
+
+def test_a_step_cannot_return_its_own_result(local: Recruiter) -> None:
+    @local.task
+    def myself() -> Any:
+        assert current_job.flow.current is not None
+        return current_job.flow.current.result
+
+    flow = local.flow("f")
+    flow.add(myself)
+    handle = flow.start()
+    local.flush_jobs_synchronously()
+    assert "is the result of this step itself" in str(handle.steps()[0].error)
+
+
+def test_a_compensation_cannot_take_the_result_of_the_step_that_must_fail(local: Recruiter, shop: Shop) -> None:
+    flow = local.flow("f")
+    first = flow.add(shop.say, "a")
+    with pytest.raises(InvalidFlow, match=r"takes the result of step .*, which must fail"):
+        flow.add(shop.say, first.result, after_failure=first)
 
 
 # -- order, and kills ------------------------------------------------------------------------------------------------

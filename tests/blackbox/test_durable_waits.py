@@ -13,7 +13,15 @@ from typing import Any
 
 import pytest
 
-from recruiter import InvalidArguments, InvalidJob, Recruiter, RetryManyTimes, UnsupportedValue, current_job
+from recruiter import (
+    InvalidArguments,
+    InvalidJob,
+    JobNotFound,
+    Recruiter,
+    RetryManyTimes,
+    UnsupportedValue,
+    current_job,
+)
 from recruiter.testing import Sandbox
 from tests.blackbox.conftest import Written
 from tests.conftest import Starter, eventually
@@ -396,3 +404,148 @@ def test_step_retries_and_waits_survive_kills(target: str, start: Starter, appli
         recruiter.signal(job.id, "approved")
         assert job.result(60) == ["receipt", "rejected"]
         assert os.path.getsize(tmp_path / "charge") == 3
+
+
+# -- a step that has given up ----------------------------------------------------------------------------------------
+
+
+class Closed(Exception):
+    """The error of a bank."""
+
+
+@pytest.mark.parametrize("asynchronous", [True, False], ids=["async", "plain"])
+def test_a_job_that_has_taken_another_way_does_not_do_the_failed_step_later(
+    local: Recruiter, jobs: Sandbox, asynchronous: bool
+) -> None:
+    """Given a step whose retry policy gave up, and a job that went on after its error, when the job sleeps and runs
+    again, then the step is not called again: it raises the same error."""
+    calls, errors = [], []
+
+    def charge() -> str:
+        calls.append("charge")
+        if len(calls) < 4:
+            raise Closed("the bank is closed")
+        return "receipt"
+
+    @local.task(name="plain")
+    def plain() -> str:
+        try:
+            return current_job.once("charge", charge, retry=RetryManyTimes(2, 0))
+        except Closed as error:
+            errors.append(str(error))
+            current_job.once("cancel", calls.append, "cancelled")
+        current_job.sleep("1 day")
+        return "nothing to ship"
+
+    @local.task(name="async")
+    async def coroutine() -> str:
+        try:
+            return await current_job.aonce("charge", charge, retry=RetryManyTimes(2, 0))
+        except Closed as error:
+            errors.append(str(error))
+        current_job.sleep("1 day")
+        return "nothing to ship"
+
+    job = coroutine.enqueue() if asynchronous else plain.enqueue()
+    while jobs.run_due():
+        pass
+    jobs.move_clock("1 day")
+    jobs.run_due()
+    assert job.result(5) == "nothing to ship"
+    assert calls.count("charge") == 3
+    assert errors == ["the bank is closed"] * 2
+    assert local.find(job.id).last_execution.notes == ()  # type: ignore[union-attr]
+
+
+def test_a_step_that_gave_up_is_tried_again_in_the_next_attempt_of_its_job_and_after_recover(
+    local: Recruiter, jobs: Sandbox
+) -> None:
+    calls: list[int] = []
+
+    def charge() -> None:
+        calls.append(1)
+        raise Closed("the bank is closed")
+
+    @local.task(retry=RetryManyTimes(1, 0))
+    def order() -> None:
+        current_job.once("charge", charge, retry=RetryManyTimes(2, 0))
+
+    job = order.enqueue()
+    while jobs.run_due():
+        pass
+    assert len(calls) == 6
+    again = local.recover(job.id)
+    while jobs.run_due():
+        pass
+    assert (len(calls), local.find(again.id).why) == (12, "tried-too-many-times")
+
+
+def test_a_slow_step_is_named_in_its_error(local: Recruiter, jobs: Sandbox) -> None:
+    @local.task
+    async def late() -> None:
+        await current_job.aonce("slow", asyncio.sleep, 5, timeout="10ms")
+
+    job = late.enqueue()
+    jobs.run_due()
+    assert "step 'slow' has not ended within" in local.find(job.id).last_execution.message  # type: ignore[union-attr, operator]
+
+
+@pytest.mark.parametrize("name", ["sleep 1", "wait_for approved 1", "wait_for_any a, b 1", "gave up a", "failure 1 of"])
+def test_a_step_cannot_have_the_name_of_a_sleep_or_a_wait(local: Recruiter, jobs: Sandbox, name: str) -> None:
+    @local.task
+    def nap() -> None:
+        current_job.once(name, str)
+
+    job = nap.enqueue()
+    jobs.run_due()
+    assert "a step cannot be named" in local.find(job.id).last_execution.message  # type: ignore[union-attr, operator]
+
+
+# -- signals that no wait takes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["succeeds", "fails", "in its own transaction"])
+def test_a_signal_that_comes_in_the_last_run_stays_with_the_job(local: Recruiter, jobs: Sandbox, how: str) -> None:
+    @local.task
+    def order() -> None:
+        local.signal(current_job.id, "paid", 500)
+        if how == "fails":
+            raise ValueError("no")
+        if how == "in its own transaction":
+            with current_job.transaction():
+                pass
+
+    job = order.enqueue()
+    jobs.run_due()
+    ended = local.find(job.id)
+    assert [(signal.name, signal.data) for signal in ended.signals] == [("paid", 500)]
+    assert ("it ended without taking 1 signal that it was sent" in local.explain(job.id)) == (how != "fails")
+
+
+def test_a_recovered_job_takes_the_signal_that_came_in_the_last_run(local: Recruiter, jobs: Sandbox) -> None:
+    runs = []
+
+    @local.task
+    def order() -> int:
+        runs.append(1)
+        if len(runs) == 1:
+            local.signal(current_job.id, "paid", 500)
+            raise ValueError("before its wait")
+        return current_job.wait_for("paid")  # type: ignore[no-any-return]
+
+    job = order.enqueue()
+    jobs.run_due()
+    again = local.recover(job.id)
+    jobs.run_due()
+    assert again.result(5) == 500
+
+
+def test_a_signal_for_a_key_whose_job_has_ended_says_so(local: Recruiter, jobs: Sandbox) -> None:
+    @local.task
+    def order() -> Any:
+        return current_job.wait_for("paid")
+
+    order.job().unique("order 7", until="1 hour").enqueue_with_signal("paid", 1)
+    jobs.run_due()
+    with pytest.raises(JobNotFound, match="cannot be sent the signal 'paid': it has ended"):
+        order.job().unique("order 7", until="1 hour").enqueue_with_signal("paid", 2)

@@ -234,7 +234,7 @@ def test_a_step_that_succeeded_is_repeated_with_the_results_that_it_takes(
 
         flow = recruiter.flow("f")
         good, bad = flow.add(part, "good"), flow.add(part, "bad")
-        step = flow.add(whole, [good.result, bad.result], after_any=[bad])
+        step = flow.add(whole.job([good.result, bad.result]), after_any=[bad])
         handle = flow.start()
         recruiter.flush_jobs_synchronously()
         assert handle.job(step).result(60) == "['good', None]"

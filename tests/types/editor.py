@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from recruiter import JobHandle, Recruiter, RetryManyTimes, Workable, current_job
+from recruiter import JobHandle, Recruiter, RetryManyTimes, Step, Workable, current_job
 
 recruiter = Recruiter()
 
@@ -127,11 +127,23 @@ add.enqueue_many([{"a": 1}], group=5)  # E: call-overload
 flow = recruiter.flow("sums")
 first = flow.add(add, 1)
 flow.add(add, first.result, b=2)
-flow.add(price, first.result)  # E: call-overload
-flow.add(add, "1")  # E: call-overload
-flow.add(add)  # E: call-overload
+flow.add(price, first.result)  # E: arg-type
+flow.add(add, "1")  # E: arg-type
+flow.add(add)  # E: call-arg  # E: arg-type
 flow.add(add, 1, c=2)  # E: call-arg
 flow.add(add, first.result, after=[first])
+
+# arguments next to options: positional ones are checked; named ones belong to `task.job(…)`
+second: Step[int] = flow.add(add, first.result, 2, after=first, name="second")
+flow.add(add, 1, name="third", before_dependents=True)
+told: Step[Decimal] = flow.add(price, "tea", after_any=first)
+wrong_told: Step[str] = flow.add(price, "tea", after_any=first)  # E: call-arg  # E: arg-type
+flow.add(add, "1", after=first)  # E: call-arg  # E: arg-type
+flow.add(add, name="fourth")  # E: call-arg  # E: arg-type
+flow.add(add, 1, 2, 3, after=first)  # E: call-arg
+flow.add(price, first.result, after_failure=first)  # E: call-arg  # E: arg-type
+flow.add(add, 1, b=2, after=first)  # E: call-arg
+flow.add(add.job(1, b=2), after=first)
 flow.add(add, 1, after="first")  # E: call-arg
 flow.add(add.job(first.result), after=first)
 flow.add(add.job("1"), after=first)  # E: arg-type
@@ -139,7 +151,6 @@ flow.add(add.job(1), 2)  # E: call-overload
 flow.add(Resize(7), after_any=first)
 flow.add(Resize(7), 100)  # E: call-overload
 flow.add("a.task.elsewhere", 1, width=2, after=first)
-flow.add(print, 1)  # E: call-overload
 flow.on_success(add, 1).on_failure(Resize(7)).on_end("report", "sums")
 flow.on_success(add, "1")  # E: call-overload
 flow.on_end(add.job(1), 2)  # E: call-overload
@@ -176,6 +187,9 @@ flow.let_wait(named, after_failure=part)
 handle = flow.start()
 sums: list[int] = handle.results([named, first])
 wrong_sums: list[str] = handle.results([named, first])  # E: list-item
+len(handle.results(part)[0])
+len(handle.results([named, told]))
+flow_of_three = recruiter.chain(add.job(1), recruiter.fan_out(add, [(1,)]), add)
 handle["sum"].result()
 handle[5]  # E: index
 
@@ -191,10 +205,13 @@ async def acharge(order: int) -> str:
 
 receipt: str = current_job.once("charge", charge, 7, cents=5)
 wrong_receipt: int = current_job.once("charge", charge, 7)  # E: assignment
-current_job.once("charge", charge, "7")  # E: call-overload
-current_job.once("charge", charge)  # E: call-overload
+current_job.once("charge", charge, "7")  # E: arg-type
+current_job.once("charge", charge)  # E: call-arg  # E: arg-type
 current_job.once("charge", charge, 7, retry=RetryManyTimes(3, "10s"), timeout="30s")
 current_job.once("charge", charge, 7, timeout=5)
+current_job.once("charge", charge, 7, 5, timeout=5)
+current_job.once("charge", charge, "7", timeout=5)  # E: call-arg  # E: arg-type
+current_job.once("charge", charge, timeout=5)  # E: call-arg  # E: arg-type
 current_job.once("charge", charge, 7, retry=3)  # E: call-arg
 wrong_retried: int = current_job.once("charge", charge, 7, timeout=5)  # E: assignment
 current_job.wait_for_any("approved", "rejected", timeout="7 days").name.upper()
@@ -206,8 +223,9 @@ add.job(1).unique("a").enqueue_with_signal(5)  # E: arg-type
 async def in_steps() -> None:
     receipt: str = await current_job.aonce("charge", acharge, 7)
     retried: str = await current_job.aonce("charge", acharge, 7, retry=RetryManyTimes(3, "10s"))
-    wrong: int = await current_job.aonce("charge", acharge, 7)  # E: call-overload
-    await current_job.aonce("charge", acharge, "7")  # E: call-overload
+    await current_job.aonce("charge", acharge, "7", timeout=5)  # E: call-arg  # E: arg-type
+    wrong: int = await current_job.aonce("charge", acharge, 7)  # E: arg-type
+    await current_job.aonce("charge", acharge, "7")  # E: arg-type
     name, _data = await current_job.await_for_any("approved", "rejected")
     name.upper()
     del receipt, retried, wrong

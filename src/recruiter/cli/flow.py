@@ -13,7 +13,8 @@ from recruiter.cli.output import Column, as_text, ask, console, say, say_json, s
 from recruiter.domain.duration import brief
 from recruiter.domain.flow import branches
 from recruiter.domain.job import JobId
-from recruiter.views.flows import FlowReport, StepReport, mermaid
+from recruiter.domain.text import plural
+from recruiter.views.flows import FlowReport, StepReport, SubFlowReport, mermaid
 
 app = App(name="flow", help="List and control flows: jobs that wait for others.")
 
@@ -67,13 +68,17 @@ def show_(id: str, /, *, common: ShowFlowOptions = ShowFlowOptions()) -> None:
     with recruiter_on(common) as recruiter:
         flow = recruiter.flows.find(id)
         report, steps = flow.report(), flow.steps()
+        subs = flow.sub_flows() if any(step.part for step in steps) else []
         if common.output == "mermaid":
-            write(console(), Text(mermaid(steps)), soft_wrap=True)
+            write(console(), Text(mermaid(steps, subs)), soft_wrap=True)
             return
         if common.output != "table":
-            say_json({**_row(report), "flow": [_step_row(step) for step in steps]}, common.output)
+            rows = {"flow": [_step_row(step) for step in steps], "sub_flows": [asdict(sub) for sub in subs]}
+            say_json({**_row(report), **rows}, common.output)
             return
         say(_described(report))
+        for sub in subs:
+            say(f"sub-flow {sub.name}: {sub.state}, {plural(sum(sub.counts.values()), 'step')}: {_counted(sub)}.")
         write(console(), *_tree(steps), soft_wrap=True)
 
 
@@ -156,13 +161,13 @@ def _row(flow: FlowReport) -> dict[str, Any]:
 
 def _described(flow: FlowReport) -> str:
     owner = f", of {flow.owner}" if flow.owner else ""
-    steps = "1 step" if flow.total == 1 else f"{flow.total} steps"
+    steps = plural(flow.total, "step")
     note = f"; {flow.note}" if flow.note else ""
     ends = "".join(f"; on {on}: {state}" for on, state in flow.ends.items())
     return f"flow {flow.name} ({flow.id}{owner}): {flow.state.value}, {steps}: {_counted(flow)}{note}{ends}."
 
 
-def _counted(flow: FlowReport) -> str:
+def _counted(flow: FlowReport | SubFlowReport) -> str:
     return ", ".join(f"{steps} {state}" for state, steps in flow.counts.items())
 
 

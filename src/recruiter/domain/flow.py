@@ -1,19 +1,19 @@
-"""Flows: jobs that wait for others. What decides whether a step may start is here, and pure; so is the graph of a flow.
+"""Flows: jobs that wait for other jobs. The decision whether a step may start is here, and pure; so is the graph.
 
 A step is named by the id of its first job. If it is recovered, a new job is the same step: others wait for the step.
 
     blocked ──every step in `after` has succeeded──▶ released: an ordinary job in its lane
        │
-       ├────one of them has failed for good────────▶ archived as `dependency-failed`
+       ├────a required step has failed for good────▶ archived as `dependency-failed`
        │
        └────it is not needed───────────────────────▶ archived as `not-needed`
 
-For the steps in `any`, a part of `after`, an end of any kind will do. Of the steps in `failed`, another part, at least
-one must have failed: a step that compensates is not needed if all of them have succeeded. A step that waits for a
+For the steps in `any`, a part of `after`, an end of any kind will do. At least one of the steps in `failed`, another
+part, must have failed: a compensation is not needed if all of them have succeeded. A step that waits for a
 skipped step is skipped too.
 
-The graph says which step waits for which. It is checked before anything is stored. For people it is drawn as a tree,
-each step once: one that waits for another stands under it; one that waits for several stands beside them.
+The graph has the dependencies of each step. It is checked before anything is stored. For people it is drawn as a tree,
+each step once: a step with one dependency stands under it; a step with several stands next to them.
 """
 
 from __future__ import annotations
@@ -49,38 +49,56 @@ class FlowStep:
     after: tuple[JobId, ...] = ()
     """The steps that it waits for."""
     any: frozenset[JobId] = frozenset()
-    """Those of them that need not succeed: an end of any kind will do."""
+    """The steps in `after` that need not succeed: an end of any kind will do."""
     takes: tuple[JobId, ...] = ()
-    """Those of them whose results are among its arguments."""
+    """The steps in `after` whose results are among its arguments."""
     on: On | None = None
     """It runs when the flow has ended, and is not counted among its steps."""
     added: ObjectId | None = None
-    """What it is ordered by among steps that were added at the same moment, if its own id does not say it."""
+    """Orders steps that were added at the same time, if their own ids do not."""
     delay: float | None = None
     """Seconds between its release and its time."""
     name: str | None = None
     """Unique in its flow; None for most steps."""
     failed: frozenset[JobId] = frozenset()
-    """Those in `after` of which at least one must have failed."""
+    """The steps in `after` of which at least one must have failed."""
     due: datetime | None = None
     """When the leader released it. Its place in the queue is as old as the flow: see `scheduled_at` of its job."""
+    part: tuple[str, ...] = ()
+    """The sub-flow that it belongs to: its name, after the names of the sub-flows around it."""
+    result_of: tuple[int, ...] = ()
+    """The sub-flows whose result is its result; 1 is the outermost one."""
+    item_of: tuple[int, ...] = ()
+    """The sub-flows whose result is a list that contains its result."""
+
+    def inside(self, part: Sequence[str], *, result: bool, is_list: bool) -> FlowStep:
+        """Its place when its flow becomes a sub-flow; `result` if it has the result of this sub-flow, or a part of the
+        list."""
+        deeper = len(part)
+        own = (deeper,) if result else ()
+        return replace(
+            self,
+            part=(*part, *self.part),
+            result_of=(*(() if is_list else own), *(depth + deeper for depth in self.result_of)),
+            item_of=(*(own if is_list else ()), *(depth + deeper for depth in self.item_of)),
+        )
 
 
 class StepState(Enum):
     """The state of a step, as those see it that wait for it."""
 
     PENDING = auto()
-    """One of its jobs waits or runs."""
+    """A job of it waits or runs."""
     SUCCEEDED = auto()
     FAILED = auto()
     SKIPPED = auto()
     """It was not needed."""
     GONE = auto()
-    """There is no job of it: somebody removed them."""
+    """It has no job: its jobs were removed."""
 
 
 class Verdict(Enum):
-    """What becomes of a step that waits for others."""
+    """The decision about a step that waits for other steps."""
 
     WAIT = auto()
     RELEASE = auto()
@@ -148,7 +166,7 @@ def outcome(failed: int, cancelled: bool) -> FlowState:
 
 
 def due_at_the_end(state: FlowState, run: Collection[On]) -> list[On]:
-    """Which of the steps that wait for the end of the flow are to run now: each once, whatever comes after."""
+    """The steps that wait for the end of the flow and run now: each runs once."""
     wanted = [On.SUCCESS if state is FlowState.SUCCEEDED else On.FAILURE, On.END]
     return [on for on in wanted if on not in run]
 
@@ -162,7 +180,7 @@ Graph = Mapping[JobId, Sequence[JobId]]
 
 
 def in_order(graph: Mapping[T, Sequence[T]], name: Callable[[T], str] = repr) -> list[T]:
-    """The steps, each after those that it waits for. Raises InvalidFlow for a cycle, and for a step that waits for one
+    """The steps, each after its dependencies. Raises InvalidFlow for a cycle, and for a step that waits for one
     which is not in the graph."""
     left = {step: len(set(after)) for step, after in graph.items()}
     dependents: dict[T, list[T]] = {}
@@ -241,7 +259,7 @@ def branches(graph: Graph, alike: Callable[[JobId], Hashable]) -> Iterator[Branc
         children.setdefault(parents[step], []).append(step)
 
     def looks(step: JobId) -> Hashable:
-        """One that waits for many stands beside them, and must not be taken for one of them."""
+        """A step with several dependencies stands next to them, and must not share their line."""
         return alike(step), tuple(known[step])
 
     lines = iter(_lines(children, None, looks))

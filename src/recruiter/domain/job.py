@@ -30,6 +30,10 @@ NO_SIGNAL = "no signal came in time"
 """The problem of a wait that timed out."""
 
 
+FAILURE, GAVE_UP = "failure ", "gave up "
+"""The beginning of the names of the checkpoints of a step that failed, and of a step that is not tried again."""
+
+
 class Checkpoint(NamedTuple):
     """A part of a job that is done (`current_job.once`, `sleep`, `wait_for`), and is not repeated in a later run."""
 

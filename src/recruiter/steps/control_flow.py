@@ -1,8 +1,8 @@
 """Control flow: a flow is paused, resumed, cancelled or retried as a whole.
 
-What is wanted is written on the flow's document, together with a marker, in one transaction; the leader's release
-writes that document too, so one of the two waits for the other. Then the steps are moved, as many as there are. If this
-process dies in between, the leader does it when it comes to the marker.
+The request is written on the flow's document, together with a marker, in one transaction. The leader's release writes
+that document too, so the later transaction sees the earlier one. Then the steps are moved, as many as there
+are. If this process dies in between, the leader does it when it comes to the marker.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_STEPS_PER_TRANSACTION = 500
 
 
 def pause_flow(store: Store, flow: ObjectId, now: datetime, by: str | None, reason: str | None) -> None:
-    """No step of it starts from now on; those that run go on. Workers hand back those that they hold and have not
+    """No step of it starts from now on; running steps continue. Workers hand back steps that they hold and have not
     started, with their next heartbeat. Raises FlowNotFound."""
 
     def write(session: InTransaction) -> int | None:
@@ -76,11 +76,12 @@ def cancel_flow(store: Store, flow: ObjectId, now: datetime, by: str | None, rea
 
 
 def retry_flow(store: Store, flow: ObjectId, now: datetime, *, lost: bool) -> int:
-    """Recovers every step that has failed or was cancelled, with `lost` also those that were lost; what never ran
-    because of it comes back by itself. Returns how many were recovered. Raises FlowNotFound, and InvalidFlow while the
-    flow is being cancelled.
+    """Recovers every step that has failed or was cancelled, with `lost` including lost steps. The steps that never ran
+    because of them come back by themselves. Returns how many were recovered. Raises FlowNotFound, and InvalidFlow while
+    the flow is being cancelled.
 
-    The first batch of steps lets a cancelled flow go on. If the flow is cancelled again after it, the rest is left."""
+    The first batch of steps lets a cancelled flow continue. If the flow is cancelled again after it, the other
+    steps are left."""
     recovered = 0
     while (failed := store.flow_steps.failed(flow, _MAX_STEPS_PER_TRANSACTION, lost=lost)) or not recovered:
         some = 0

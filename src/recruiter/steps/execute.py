@@ -28,7 +28,7 @@ from recruiter import interruption
 from recruiter.attempt import Attempt, AttemptProgress, OnProgress, ignore_progress, running
 from recruiter.clock import Clock
 from recruiter.coroutines import Loops, adrive, drive
-from recruiter.domain.arguments.results import StepResult, filled
+from recruiter.domain.arguments.results import StepResult, as_argument, filled
 from recruiter.domain.duration import UNTIL_SIGNAL, to_timedelta
 from recruiter.domain.job import Execution, Job
 from recruiter.domain.names import DEFAULT_METHOD, id_told
@@ -477,9 +477,13 @@ class Executor:
 def _stored(task: TaskDefinition, document: Mapping[str, Any], payload: Payload, result: Any) -> Any:
     """The result in its stored form. Raises UnsupportedValue."""
     if isinstance(result, StepResult):
-        if document.get("flow") is None:
+        if (document.get("flow") or {}).get("id") != result.flow:
             raise UnsupportedValue(f"result: {result!r} can only be returned by a step of the same flow")
+        if document["flow"]["step"] == result.step:
+            raise UnsupportedValue(f"result: {result!r} is the result of this step itself")
         return result.stored()  # not sealed: the leader copies the other result
+    if isinstance(result, list) and result and all(isinstance(item, StepResult) for item in result):
+        return [_stored(task, document, payload, item) for item in result]
     return payload.seal(Sealed.RESULT, owner_of(document), task.encode_result(result))
 
 
@@ -489,11 +493,13 @@ def _arguments(document: Document, payload: Payload = PLAIN) -> Any:
     results = _results(document)
     if results is None:
         return args
-    opened = [
-        payload.open(Sealed.RESULT, Owner(each["of"] if "of" in each else each["step"]), each.get("value"))
-        for each in results
-    ]
-    return filled(args, [{**each, "value": value} for each, value in zip(results, opened, strict=True)])
+    return filled(args, [{**result, "value": _opened(payload, result)} for result in results])
+
+
+def _opened(payload: Payload, result: Document) -> Any:
+    if "items" in result:
+        return [as_argument(_opened(payload, item)) for item in result["items"]]
+    return payload.open(Sealed.RESULT, Owner(result["of"] if "of" in result else result["step"]), result.get("value"))
 
 
 def _results(document: Document) -> Sequence[Document] | None:
@@ -504,7 +510,7 @@ def _results(document: Document) -> Sequence[Document] | None:
 
 def _without_results(document: Document, error: InvalidArguments) -> InvalidArguments:
     """The same, and which of the steps whose results it takes have none."""
-    missing = [each["step"] for each in _results(document) or () if each.get("value") is None]
+    missing = [each["step"] for each in _results(document) or () if each.get("value") is None and "items" not in each]
     if not missing:
         return error
     steps = ", ".join(str(step) for step in missing)

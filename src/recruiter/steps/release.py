@@ -41,8 +41,9 @@ from typing import TypeVar
 from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
 
-from recruiter.domain.flow import FlowState, FlowStep, Verdict, culprits, due_at_the_end, outcome, verdict
+from recruiter.domain.flow import FlowState, FlowStep, Verdict, culprits, due_at_the_end, joined, outcome, verdict
 from recruiter.domain.job import JobId, expiry
+from recruiter.domain.names import id_told
 from recruiter.domain.retry.decision import after
 from recruiter.domain.state import Why
 from recruiter.errors import (
@@ -59,7 +60,7 @@ from recruiter.store.codec import LARGEST_JOB, Document, anew, archived_from, en
 from recruiter.store.collections.flows import Marker, StoredFlow, merged
 from recruiter.store.database import Store
 from recruiter.store.flow_steps import Dependent, ReleasedSteps
-from recruiter.store.in_session import in_transaction
+from recruiter.store.in_session import InSession, in_transaction
 from recruiter.store.outcomes import OutcomeBatch, ToArchive
 from recruiter.store.transactions import InTransaction
 
@@ -289,6 +290,10 @@ class _FlowPass:
         if place.takes:
             if place.takes not in writes.results:
                 writes.results[place.takes] = self._steps.results(self._id, place.takes, session)
+            waits = self._with_others(place, writes.results[place.takes], session)
+            if waits is not place:
+                writes.wait[dependent.id] = waits
+                return
             size = dependent.size + len(encode({"results": writes.results[place.takes]}))
             if size > LARGEST_JOB:
                 raise InvalidJob(
@@ -302,6 +307,20 @@ class _FlowPass:
         can_change = bool(place.any or place.failed) or document["flow"].get("held") is not None
         steps = writes.release if can_change else writes.free
         steps.setdefault(alike, ReleasedSteps([], fields)).ids.append(dependent.id)
+
+    def _with_others(self, place: FlowStep, results: Sequence[Document], session: InTransaction) -> FlowStep:
+        """The place of a step that takes the result of a step which returned the result of another one: it waits for
+        that one too. Raises InvalidJob if that one waits for it."""
+        for result in results:
+            others = [step for step in result.get("missing", ()) if step not in place.after]
+            before = in_transaction(self._store, session, partial(InSession.all_before, flow=self._id, steps=others))
+            if place.step in before:
+                raise InvalidJob(
+                    f"step {id_told(result['step'])} returned the result of step {id_told(others[0])}, which waits for "
+                    "this step"
+                )
+            place = joined(place, result["step"], others) if others else place
+        return place
 
     def _reasons(
         self,
@@ -335,9 +354,14 @@ class _FlowPass:
         return reasons
 
     def _write(self, writes: _Writes, session: InTransaction) -> Released:
-        if not (writes.archive or writes.bring_back or writes.release or writes.free):
+        if not (writes.archive or writes.bring_back or writes.release or writes.free or writes.wait):
             return Released()
         self._store.flows.touch(self._id, session)
+        if writes.wait:
+            self._steps.let_wait(writes.wait, session)
+            # The next pass decides: the other steps may have ended.
+            marker = Marker(self._id, added=frozenset(place.step for place in writes.wait.values()))
+            self._store.flows.leave([marker], session)
         self._store.transactions.archive(OutcomeBatch(archive=writes.archive), session)
         back = in_transaction(self._store, session, lambda here: here.recover(writes.bring_back))
         released = self._steps.release_now(list(writes.release.values()), session)
@@ -380,6 +404,8 @@ class _Writes:
     """By their new fields: most steps that are released together get the same."""
     free: dict[tuple[object, ...], ReleasedSteps] = field(default_factory=dict)
     """Steps that are released after the transaction."""
+    wait: dict[JobId, FlowStep] = field(default_factory=dict)
+    """The new places of steps that wait for more steps."""
     results: dict[tuple[JobId, ...], list[Document]] = field(default_factory=dict)
     """The results of steps, by the steps: most steps that are released together take the same."""
     result_bytes: int = 0

@@ -22,7 +22,17 @@ from bson.raw_bson import RawBSONDocument
 
 from recruiter.domain.duration import not_before
 from recruiter.domain.flow import FlowStep
-from recruiter.domain.job import EXECUTIONS_KEPT, NO_SIGNAL, ArchivedJob, Checkpoint, Execution, Job, JobId, expiry
+from recruiter.domain.job import (
+    EXECUTIONS_KEPT,
+    FAILURE,
+    NO_SIGNAL,
+    ArchivedJob,
+    Checkpoint,
+    Execution,
+    Job,
+    JobId,
+    expiry,
+)
 from recruiter.domain.lane import ISOLATED_AFTER_WORKER_DEATHS, Lane
 from recruiter.domain.names import CANCELLED_LANE, DEFAULT_GROUP
 from recruiter.domain.planning.needs import Needs
@@ -202,8 +212,8 @@ def anew(ended: ArchivedJob, now: datetime, at: datetime) -> Job:
 
 def _checkpoints(ended: ArchivedJob) -> tuple[Checkpoint, ...]:
     """A job that did not succeed continues after its last checkpoint. If that is a wait whose signal did not come, it
-    waits again."""
-    kept = [] if ended.done else list(ended.checkpoints)
+    waits again. A step with its own retry policy has all its retries again."""
+    kept = [] if ended.done else [each for each in ended.checkpoints if not each.name.startswith(FAILURE)]
     while kept and kept[-1].problem == NO_SIGNAL:
         kept.pop()
     return tuple(kept)

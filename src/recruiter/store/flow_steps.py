@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection as Ids
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
 from bson import ObjectId
-from pymongo import DESCENDING, UpdateMany
+from pymongo import DESCENDING, UpdateMany, UpdateOne
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.cursor import Cursor
@@ -33,7 +33,7 @@ from recruiter.store.collections.roster import Roster
 from recruiter.store.collections.scheduled import Scheduled
 from recruiter.store.errors import store_call
 from recruiter.store.fields import is_job_id
-from recruiter.store.job_fields import appended, history_entry
+from recruiter.store.job_fields import appended, dependencies, history_entry
 
 _MAX_STEPS_PER_QUERY = 1000
 MAX_STEPS_PER_TRANSACTION = 500
@@ -195,22 +195,19 @@ class FlowSteps:
 
     @store_call
     def results(self, flow: ObjectId, steps: Sequence[JobId], session: ClientSession | None = None) -> list[Document]:
-        """The stored results of these steps."""
-        found: list[Document] = []
-        for some in _in_parts(steps):
-            query = {"flow.id": flow, "flow.step": {"$in": some}, "done": True}
-            fields = {"_id": 0, "flow.step": 1, "result": 1}
-            for ended in self._archived.find(query, fields, hint=archived.BY_FLOW, session=session):
-                found.append({"step": ended["flow"]["step"], "value": ended.get("result")})
-        return [self._of_other(flow, result, session) for result in found]
-
-    def _of_other(self, flow: ObjectId, result: Document, session: ClientSession | None) -> Document:
-        """The same result; of a step that returned the result of another step, the result of that one."""
-        other = delegated(result["value"])
-        if other is None:
-            return result
-        there = self.results(flow, [other], session) or [{"step": other, "value": None}]
-        return {"step": result["step"], "of": there[0].get("of", other), "value": there[0]["value"]}
+        """The stored results of these steps. A step that returned the results of other steps has their results; it
+        names in `missing` the steps among them that have none yet."""
+        values: dict[JobId, Any] = {}
+        left = list(steps)
+        while left:
+            for some in _in_parts(left):
+                query = {"flow.id": flow, "flow.step": {"$in": some}, "done": True}
+                fields = {"_id": 0, "flow.step": 1, "result": 1}
+                for ended in self._archived.find(query, fields, hint=archived.BY_FLOW, session=session):
+                    values[ended["flow"]["step"]] = ended.get("result")
+            others = {step for value in values.values() for step in _all(delegated(value))}
+            left = [step for step in others if step not in values and step not in left]
+        return [resolved(step, values) for step in steps if step in values]
 
     @store_call
     def last_jobs(
@@ -219,7 +216,12 @@ class FlowSteps:
         """The waiting or running job of each of these steps, or else the last job that ended: its id and task, and
         `done` if it has ended. Steps that no longer exist are left out."""
         last: dict[JobId, Document] = {}
-        fields = {"flow.step": 1, "flow.name": 1, "task": 1, "done": 1, "why": 1}
+        fields = {
+            **dict.fromkeys(("flow.id", "flow.step", "flow.name", "flow.part"), 1),
+            "task": 1,
+            "done": 1,
+            "why": 1,
+        }
         for some in _in_parts(steps):
             query = {"flow.id": flow, "flow.step": {"$in": some}}
             ended = {**query, "$or": [{"done": True}, {"recovered_as": None}]}
@@ -261,6 +263,16 @@ class FlowSteps:
             for steps in released
         ]
         return self._scheduled.bulk_write(writes, ordered=False, session=session).matched_count
+
+    def let_wait(self, steps: Mapping[JobId, FlowStep], session: ClientSession) -> None:
+        """Inside the leader's transaction: these blocked steps wait for more steps."""
+        self._scheduled.bulk_write(
+            [
+                UpdateOne({"_id": id, "lane": BLOCKED_LANE}, {"$set": dependencies(place)})
+                for id, place in steps.items()
+            ],
+            session=session,
+        )
 
     def insert(self, jobs: Sequence[Document], session: ClientSession) -> None:
         """Inside the leader's transaction: steps that waited for the end of their flow."""
@@ -408,6 +420,26 @@ class FlowSteps:
         """Removes up to a batch of the ended jobs of a flow that is forgotten; returns how many."""
         found = self._archived.find({"flow.id": flow}, {"_id": 1}, hint=archived.BY_FLOW, limit=batch)
         return delete_unlocked(self._archived, [document["_id"] for document in found])
+
+
+def _all(delegated: JobId | list[JobId] | None) -> list[JobId]:
+    return delegated if isinstance(delegated, list) else [] if delegated is None else [delegated]
+
+
+def resolved(step: JobId, values: Mapping[JobId, Any], around: frozenset[JobId] = frozenset()) -> Document:
+    """The result of a step, after the results that it stands for; steps that stand for each other have none."""
+    last, seen = step, set(around)
+    while last not in seen and last in values:
+        seen.add(last)
+        others = delegated(values[last])
+        if isinstance(others, list):
+            items = [resolved(other, values, frozenset(seen)) for other in others]
+            missing = [other for item in items for other in item.pop("missing", ())]
+            return {"step": step, "items": items, **({"missing": missing} if missing else {})}
+        if others is None:
+            return {"step": step, "value": values[last], **({} if last == step else {"of": last})}
+        last = others
+    return {"step": step, "value": None, **({} if last in seen else {"missing": [last]})}
 
 
 def _to_cancel(flow: ObjectId) -> Document:

@@ -39,6 +39,7 @@ from recruiter.errors import (
     JobExists,
     RecruiterError,
     StoreError,
+    Superseded,
 )
 from recruiter.interruption import shielded
 from recruiter.store.batches import in_batches
@@ -375,11 +376,23 @@ class InSession:
         yield from self._insert(scheduled.NAME, documents)
 
     def add_steps(
-        self, flow: ObjectId, jobs: Sequence[Job], *, own_ids: bool, before: JobId | None = None
+        self,
+        flow: ObjectId,
+        jobs: Sequence[Job],
+        known: Sequence[JobId] = (),
+        *,
+        own_ids: bool,
+        before: JobId | None = None,
+        holder: Document | None = None,
     ) -> Steps[None]:
         """Stores steps of a flow that has begun, and a marker: their dependencies may have ended. The steps that wait
-        for the running step `before` wait for these steps too. Raises JobExists for a name that is taken."""
+        for the running step `before` wait for these steps too, and for the `known` ones, which are there. Raises
+        JobExists for a name that is taken, and Superseded if the run that adds them no longer has its job."""
         self._needs_a_transaction("a step of a flow")
+        if holder is not None:
+            jobs_there = self._collection(scheduled.NAME)
+            if (yield lambda: jobs_there.find_one(holder, {"_id": 1}, session=self._session)) is None:
+                raise Superseded("this run has lost its job, which runs elsewhere or has ended; no step was added")
         documents = yield from self._checked_steps(jobs, own_ids)
         cancels = yield from self._go_on(flow, [job.flow for job in jobs if job.flow is not None], cancelled=False)
         if cancels is None:
@@ -389,7 +402,7 @@ class InSession:
             raise flows.is_cancelled(found[0])
         yield from self._check_names(flow, jobs)
         if before is not None:
-            yield from self._let_dependents_wait(flow, before, jobs)
+            yield from self._let_dependents_wait(flow, before, jobs, known)
         yield from self._insert(scheduled.NAME, documents)
         marker = flows.Marker(flow, added=frozenset(job.id for job in jobs))
         yield from self._look_again(marker, [job.id for job in jobs], cancels)
@@ -402,11 +415,13 @@ class InSession:
             for taken in (yield steps.find(query, {"flow.name": 1}, session=self._session).to_list):
                 raise JobExists(f"flow {flow} has a step named {taken['flow']['name']!r} already")
 
-    def _let_dependents_wait(self, flow: ObjectId, running: JobId, jobs: Sequence[Job]) -> Steps[None]:
-        """Writes these new steps into the dependencies of every step that waits for the running step, or that was given
-        up and may come back. Steps that the new ones wait for are left out: they could never start."""
-        new, places = [job.id for job in jobs], [job.flow for job in jobs if job.flow is not None]
-        first = yield from self._all_before(flow, places)
+    def _let_dependents_wait(
+        self, flow: ObjectId, running: JobId, jobs: Sequence[Job], known: Sequence[JobId]
+    ) -> Steps[None]:
+        """Writes these steps into the dependencies of every step that waits for the running step, or that was given up
+        and may come back. Steps that they wait for are left out: they could never start."""
+        new, places = [*(job.id for job in jobs), *known], [job.flow for job in jobs if job.flow is not None]
+        first = yield from self.all_before(flow, [*known, *(id for place in places for id in place.after)])
         waits = {"flow.id": flow, "$or": [{"flow.after": running}, {"flow.many": running}]}
         given_up = {"why": Why.DEPENDENCY_FAILED.value, "recovered_as": None}
         for name, where in ((scheduled.NAME, {"lane": BLOCKED_LANE}), (archived.NAME, given_up)):
@@ -422,9 +437,9 @@ class InSession:
                 write = partial(collection.bulk_write, updates, ordered=False, session=self._session)
                 yield write
 
-    def _all_before(self, flow: ObjectId, places: Sequence[FlowStep]) -> Steps[set[JobId]]:
-        """The steps that these steps wait for, directly or not, and that have not ended."""
-        to_visit = [id for place in places for id in place.after]
+    def all_before(self, flow: ObjectId, steps: Sequence[JobId]) -> Steps[set[JobId]]:
+        """These steps, and the steps that they wait for, directly or not, that have not ended."""
+        to_visit = list(steps)
         if not to_visit:
             return set()
         collection = self._collection(scheduled.NAME)

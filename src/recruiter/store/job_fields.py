@@ -303,6 +303,9 @@ def flow_document(step: FlowStep) -> dict[str, Any]:
         document["name"] = step.name
     if step.failed:
         document["failed"] = [each for each in step.after if each in step.failed]
+    for name in ("part", "result_of", "item_of"):
+        if value := getattr(step, name):
+            document[name] = list(value)
     return document
 
 
@@ -345,7 +348,15 @@ def flow_from(document: Mapping[str, Any]) -> FlowStep | None:
         text_or_none(stored.get("name")),
         frozenset(_steps(stored, "failed")),
         moment_or_none(stored.get("due")),
+        tuple(field.texts(stored, "part", ())),
+        tuple(field.array(stored, "result_of", _depth, ())),
+        tuple(field.array(stored, "item_of", _depth, ())),
     )
+
+
+def _depth(place: str, value: Any) -> int:
+    depth: int = field.whole({place: value}, place)
+    return depth
 
 
 def _steps(stored: Mapping[str, Any], name: str) -> tuple[JobId, ...]:

@@ -198,8 +198,11 @@ class _JobTransaction:
     def _taken(self) -> Steps[bool]:
         run, jobs = self._run, self._collection(scheduled.NAME)
         if run.stored:
-            gone = yield lambda: jobs.delete_one({"_id": run.id, "token": run.token}, session=self._session)
-            return bool(gone.deleted_count)
+            mine = {"_id": run.id, "token": run.token}
+            taken = yield lambda: jobs.find_one_and_delete(mine, {"signals": 1}, session=self._session)
+            if taken is not None and "signals" in taken:
+                run.document["signals"] = taken["signals"]  # with the signals that came while it ran
+            return taken is not None
         try:
             # Inserted and removed again, so that this and another insert of the same id cannot both succeed.
             yield lambda: jobs.insert_one({"_id": run.id}, session=self._session)

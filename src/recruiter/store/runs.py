@@ -20,6 +20,7 @@ The checkpoints of a job (`current_job.once`, `sleep`, `wait_for`) are written u
 from __future__ import annotations
 
 import os
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -29,10 +30,10 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 from recruiter.domain.arguments.typed import decode_result, encode_result
-from recruiter.domain.job import NO_SIGNAL, Checkpoint, JobId, Signal, SignalWait, check_checkpoint
+from recruiter.domain.job import FAILURE, GAVE_UP, NO_SIGNAL, Checkpoint, JobId, Signal, SignalWait, check_checkpoint
 from recruiter.domain.names import id_told
 from recruiter.domain.text import plural
-from recruiter.errors import InvalidSession, JobEnded, JobTooLarge, Superseded, UnsupportedValue
+from recruiter.errors import InvalidName, InvalidSession, JobEnded, JobTooLarge, Superseded, UnsupportedValue
 from recruiter.store.codec import LARGEST_JOB, Document, encode
 from recruiter.store.job_fields import checkpoint_document, checkpoints_of, signal_wait_from, signals_of
 from recruiter.store.outcomes import ToArchive
@@ -136,13 +137,20 @@ _noted: set[tuple[int, str, str]] = set()
 _WAIT_FOR, _WAIT_FOR_ANY, _AND = "wait_for", "wait_for_any", ", "
 
 
-_FAILURE = "failure "
+_RESERVED = re.compile(r"sleep \d+$|wait_for |wait_for_any |failure |gave up ")
 _MAX_NAMES = 5
 
 
 def failure_name(step: str, attempt: int, number: int) -> str:
     """The checkpoint of a failure of a step that has its own retry policy."""
-    return f"{_FAILURE}{number} of {step} in attempt {attempt}"
+    return f"{FAILURE}{number} of {step} in attempt {attempt}"
+
+
+def check_step_name(name: str) -> str:
+    """Raises InvalidName for the name of a step that the checkpoint of a sleep, a wait or a failure may have."""
+    if _RESERVED.match(check_checkpoint("the name of a checkpoint or a signal", name)):
+        raise InvalidName(f"a step cannot be named {name!r}: sleeps, waits and failures are stored under such names")
+    return name
 
 
 def _names(names: Sequence[str]) -> str:
@@ -177,6 +185,8 @@ class Checkpoints:
         self._used: dict[str, None] = {}
         """The checkpoints that this run has reached, in their order."""
         self._numbering = threading.Lock()
+        self._given_up: dict[str, Checkpoint] = {}
+        """The steps that have given up in this run."""
 
     # -- once ----------------------------------------------------------------------------------------------------
 
@@ -196,11 +206,20 @@ class Checkpoints:
                 "wait_for() before the block"
             )
 
+    def hold(self) -> Document | None:
+        """Proves that this run has its job. Returns the query that finds the job as long as that is true; None for a
+        job that was never stored. Raises Superseded."""
+        run = self._run()
+        run.prove()
+        return None if run.token is None else {"_id": run.id, "token": run.token}
+
     def begin(self) -> None:
         """Call this before a step whose result is kept: a run that has lost its job must not do it. Raises Superseded,
         JobEnded, InvalidSession."""
         self.check()
         self._run().prove()
+        while self._given_up:
+            self._add(self._given_up.popitem()[1])
 
     def keep(self, name: str, value: Any, returns: Any = Any) -> Checkpoint:
         """Stores a result durably. If it cannot be stored, the problem is: the step is done and not repeated."""
@@ -261,6 +280,7 @@ class Checkpoints:
 
     def slept(self, name: str, problem: str | None = None) -> list[Document]:
         """All checkpoints, with a sleep of this name: it is over when the job runs again."""
+        self._kept |= {checkpoint.name: checkpoint for checkpoint in self._given_up.values()}
         slept = checkpoint_document(Checkpoint(name, self._now(), problem=problem))
         return [*self._fields().get("checkpoints", ()), slept]
 
@@ -269,12 +289,22 @@ class Checkpoints:
         names = (failure_name(step, attempt, number) for number in count(1))
         return list(takewhile(lambda failure: failure is not None, map(self._kept.get, names)))  # type: ignore[arg-type]
 
+    def give_up(self, step: str, problem: str) -> None:
+        """A step with its own retry policy has failed for the last time. If the job goes on, this is stored before its
+        next step: it must not do this step after it has taken another way."""
+        self._given_up[step] = Checkpoint(f"{GAVE_UP}{step}", self._now(), problem=problem)
+
+    def given_up(self, step: str) -> str | None:
+        """The failure of a step after which the job went on, in an earlier run."""
+        checkpoint = self._kept.get(f"{GAVE_UP}{step}")
+        return None if checkpoint is None else checkpoint.problem
+
     # -- changed code --------------------------------------------------------------------------------------------
 
     def changes(self) -> str | None:
         """What has changed in the code since an earlier run, for a run that has passed all its checkpoints. The order
         means something only in a job that runs in one thread."""
-        before = [name for name in self._before if not name.startswith(_FAILURE)]
+        before = [name for name in self._before if not name.startswith((FAILURE, GAVE_UP))]
         unused = [name for name in before if name not in self._used]
         in_code = [name for name in self._used if name in before]
         if unused:

@@ -391,10 +391,23 @@ class Transactions:
             self._statistics.count(ends, attempted, session.session_id["id"].as_uuid(), session)
         self._flows.mark_ended(ends, session)
         if batch.archive or batch.forget:
-            scheduled.delete_many({"_id": {"$in": [*batch.archive, *batch.forget]}}, session=session)
+            ids = [*batch.archive, *batch.forget]
+            plain = {"_id": {"$in": ids}, "signals": None}
+            if scheduled.delete_many(plain, session=session).deleted_count < len(ids):
+                self._remove_signalled(ids, session)
         if batch.reschedule:
             writes = [UpdateOne(*update) for job in batch.reschedule for update in job.updates]
             scheduled.bulk_write(writes, ordered=False, session=session)
+
+    def _remove_signalled(self, ids: Sequence[JobId], session: ClientSession) -> None:
+        """Removes jobs that have been sent signals. The documents in the archive do not have the signals that came
+        while the jobs ran."""
+        query: Document = {"_id": {"$in": list(ids)}}
+        signalled = list(self._scheduled.collection.find(query, {"signals": 1}, session=session))
+        keep = [UpdateOne({"_id": job["_id"]}, {"$set": {"signals": job["signals"]}}) for job in signalled]
+        if keep:
+            self._archived.collection.bulk_write(keep, ordered=False, session=session)
+            self._scheduled.collection.delete_many(query, session=session)
 
     def _without_archived(self, batch: OutcomeBatch, write: Callable[[ClientSession, OutcomeBatch], T]) -> T:
         """Runs the transaction. If jobs are in the archive already (settled before, with an unknown outcome), runs it

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from datetime import datetime
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from recruiter.domain.duration import brief, elapsed
 from recruiter.domain.flow import StepState, Verdict, verdict
-from recruiter.domain.job import ArchivedJob, Happened, JobId
+from recruiter.domain.job import NO_SIGNAL, ArchivedJob, Happened, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE, id_told
 from recruiter.domain.planning.reasons import Level, Unserved, level_of
@@ -175,14 +175,25 @@ def _blocked(store: Store, document: dict[str, object], now: datetime) -> str:
     if not pending:
         todo = _held_up(store, document, now) or "the leader releases it in a moment"
         return f"every step of flow {flow.name!r} that it waits for has ended; {todo}"
-    last = store.flow_steps.last_jobs(place.flow, pending[:_MAX_STEPS_NAMED]).values()
-    first = [f"{job['flow'].get('name') or job.get('task')} ({job['_id']})" for job in last] or [str(pending[0])]
-    more = f" and {len(pending) - len(first)} others" if len(pending) > len(first) else ""
+    last = store.flow_steps.last_jobs(place.flow, pending[:_MAX_STEPS_READ]).values()
+    names = list(dict.fromkeys(_named(job, place.part) for job in last)) or [str(pending[0])]
+    left = len(names) - _MAX_STEPS_NAMED + len(pending[_MAX_STEPS_READ:])
+    more = f" and {left} others" if left > 0 else ""
     ended = f"{len(place.after) - len(pending)} of {len(place.after)} have ended"
-    return f"waits for other steps of flow {flow.name!r} ({flow.id}): {', '.join(first)}{more}; {ended}"
+    named = ", ".join(names[:_MAX_STEPS_NAMED])
+    return f"waits for other steps of flow {flow.name!r} ({flow.id}): {named}{more}; {ended}"
+
+
+def _named(job: dict[str, Any], part: tuple[str, ...]) -> str:
+    """A step that another step waits for; or the sub-flow that has it, if the other one is not in it."""
+    place = flow_of(job)
+    if place is not None and place.part[: len(part)] == part and len(place.part) > len(part):
+        return f"sub-flow {'/'.join(place.part[: len(part) + 1])!r}"
+    return f"{job['flow'].get('name') or job.get('task')} ({job['_id']})"
 
 
 _MAX_STEPS_NAMED = 3
+_MAX_STEPS_READ = 1000
 
 
 def _waiting(store: Store, document: dict[str, object], now: datetime) -> str:
@@ -219,6 +230,13 @@ def _unknown(store: Store, document: dict[str, object], now: datetime) -> str:
     return "" if unserved is None else f"; {unserved}"
 
 
+def _not_taken(ended: ArchivedJob) -> str | None:
+    """The signals that came after its last wait."""
+    taken = sum(kept.name.startswith("wait_for") and kept.problem != NO_SIGNAL for kept in ended.checkpoints)
+    left = len(ended.signals) - taken
+    return f"it ended without taking {plural(left, 'signal')} that it was sent" if left > 0 else None
+
+
 def _ended(ended: ArchivedJob) -> str:
     at = f"at {ended.archived_at:%Y-%m-%d %H:%M:%S} UTC"
     last = ended.last_execution
@@ -226,7 +244,7 @@ def _ended(ended: ArchivedJob) -> str:
     match ended.why:
         case Why.DONE:
             notes = last.notes if last is not None else ()
-            note = "".join(f"; {each}" for each in (ended.reason, *notes) if each)
+            note = "".join(f"; {each}" for each in (ended.reason, _not_taken(ended), *notes) if each)
             return f"succeeded {at}{f', in attempt {ended.attempts}' if ended.attempts > 1 else ''}{note}"
         case Why.CANCELLED:
             by = ended.cancel.by if ended.cancel is not None else None

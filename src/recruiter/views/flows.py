@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import takewhile
+from operator import eq
 from typing import Any
 
 from bson import ObjectId
@@ -24,7 +26,7 @@ from recruiter.store.flow_steps import StepCounts
 BLOCKED, SKIPPED = "blocked", "skipped"
 _SHOWN: Document = {
     **dict.fromkeys(("task", "lane", "flow.id", "flow.step", "flow.after", "flow.any", "flow.on", "done", "why"), 1),
-    **dict.fromkeys(("flow.many", "flow.added", "flow.name", "flow.failed", "created_at"), 1),
+    **dict.fromkeys(("flow.many", "flow.added", "flow.name", "flow.failed", "flow.part", "created_at"), 1),
     **dict.fromkeys(("reason", "archived_at", "recovered_as", "recovered_from", "attempts", "scheduled_at"), 1),
     **dict.fromkeys(("last_execution.started_at", "last_execution.class", "last_execution.message", "locked_at"), 1),
 }
@@ -55,11 +57,29 @@ class StepReport:
     """Its own name in the flow, if it was given one."""
     failed: frozenset[JobId] = frozenset()
     """Those in `after` of which at least one must fail, otherwise it is skipped."""
+    part: tuple[str, ...] = ()
+    """The sub-flow that it belongs to: its name, after the names of the sub-flows around it."""
 
     @property
     def title(self) -> str:
         """Its name and its task, or only its task."""
         return self.task if self.name is None else f"{self.name}: {self.task}"
+
+
+@dataclass(frozen=True, slots=True)
+class SubFlowReport:
+    """The current state of a flow that was added to another flow."""
+
+    name: str
+    state: str
+    """The state that it would have as one step: `blocked` before its first step may start, then `running`, and at the
+    end `succeeded`, `failed`, `lost`, `cancelled`, or `skipped` if none of its steps has run."""
+    counts: Mapping[str, int]
+    """Number of steps in each state."""
+
+    @property
+    def ended(self) -> bool:
+        return self.state not in _NOT_ENDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +113,7 @@ class FlowReport:
 
 
 _NOT_ENDED = (BLOCKED, State.WAITING.value, State.RUNNING.value)
+_STATES = (BLOCKED, *(state.value for state in State), SKIPPED)
 
 
 def flow_report(store: Store, id: ObjectId) -> FlowReport:
@@ -192,6 +213,37 @@ def step_reports(store: Store, id: ObjectId) -> list[StepReport]:
     return sorted(latest.values(), key=lambda step: (step.on is not None, order[step.step]))
 
 
+def sub_flow_reports(store: Store, id: ObjectId) -> list[SubFlowReport]:
+    """Its sub-flows, each after the sub-flow that it is in."""
+    by_part: dict[tuple[str, ...], list[StepReport]] = {}
+    # Markers first: without markers the leader has processed every earlier event.
+    marked = id in store.flows.with_markers([id])
+    for step in step_reports(store, id):
+        for depth in range(1, len(step.part) + 1):
+            by_part.setdefault(step.part[:depth], []).append(step)
+    return [SubFlowReport("/".join(part), _as_one(of, marked), _counts(of)) for part, of in by_part.items()]
+
+
+def _as_one(steps: Sequence[StepReport], marked: bool) -> str:
+    states = [step.state for step in steps]
+    if all(state == BLOCKED for state in states):
+        return BLOCKED
+    if marked or not set(states).isdisjoint(_NOT_ENDED):
+        return State.RUNNING.value
+    for state in (State.FAILED.value, State.LOST.value, State.CANCELLED.value):
+        if state in states:
+            return state
+    if State.SUCCEEDED.value not in states:
+        return SKIPPED
+    given_up = any(step.state == SKIPPED and step.why == Why.DEPENDENCY_FAILED for step in steps)
+    return State.FAILED.value if given_up else State.SUCCEEDED.value
+
+
+def _counts(steps: Iterable[StepReport]) -> dict[str, int]:
+    counts = Counter(step.state for step in steps)
+    return {state: counts[state] for state in _STATES if counts[state]}
+
+
 def _order(rows: Iterable[Document]) -> dict[JobId, tuple[datetime, str]]:
     """The order of the steps: by the time when each was added, then by an id that was generated at that time."""
     order: dict[JobId, tuple[datetime, str]] = {}
@@ -230,6 +282,7 @@ def _step(row: Document, held: set[JobId]) -> StepReport | None:
         row.get("archived_at"),
         place.name,
         place.failed,
+        place.part,
     )
 
 
@@ -259,17 +312,26 @@ def _reported(flow: StoredFlow, steps: StepCounts, marked: bool) -> FlowReport:
     if flag is not None:
         what = "cancelled" if flow.cancel is not None else "paused"
         text = f"{what} by {remark(flag.by, flag.reason)}"
-    shown = {state: counts[state] for state in (BLOCKED, *(each.value for each in State), SKIPPED) if counts[state]}
+    shown = {state: counts[state] for state in _STATES if counts[state]}
     return FlowReport(flow.id, flow.name, flow.owner, flow.state, flow.created_at, flow.ended_at, shown, text)
 
 
-def mermaid(steps: Sequence[StepReport]) -> str:
+def mermaid(steps: Sequence[StepReport], subs: Sequence[SubFlowReport] = ()) -> str:
     """The flow as text in the language of Mermaid, which many wikis and editors draw."""
     known = {step.step: f"s{number}" for number, step in enumerate(steps, 1)}
     lines = ["flowchart TD"]
-    for step in steps:
+    states = {sub.name: sub.state for sub in subs}
+    open_parts: tuple[str, ...] = ()
+    for step in sorted(steps, key=lambda step: step.part):
+        common = sum(takewhile(bool, map(eq, open_parts, step.part)))
+        lines += ["    end"] * (len(open_parts) - common)
+        for depth in range(common + 1, len(step.part) + 1):
+            name = "/".join(step.part[:depth])
+            lines.append(f'    subgraph p{len(lines)}["{_quoted(name)}: {states.get(name, "")}"]')
+        open_parts = step.part
         title = step.title if step.on is None else f"on {step.on.value}: {step.task}"
         lines.append(f'    {known[step.step]}["{_quoted(title)}<br/>{step.state}"]:::{step.state}')
+    lines += ["    end"] * len(open_parts)
     for step in steps:
         for id in step.after:
             if id in known:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import collections.abc
 from collections.abc import Callable, Mapping, Sequence
 from types import NoneType, UnionType
-from typing import Any, NoReturn, Union, get_args, get_origin
+from typing import Any, NoReturn, Union, cast, get_args, get_origin
 
 from recruiter.domain.arguments.typed import RESULT_TAG, Mismatch, slot_of, spelled
 from recruiter.domain.arguments.values import KEYS_THAT_CHANGE, MAX_DEPTH, TAG
@@ -25,11 +25,12 @@ _PLACE = "result"
 class StepResult:
     """The result of a step, as an argument of another step of its flow."""
 
-    __slots__ = ("returns", "step")
+    __slots__ = ("flow", "returns", "step")
 
-    def __init__(self, step: JobId, returns: Any = Any) -> None:
+    def __init__(self, step: JobId, returns: Any = Any, flow: object = None) -> None:
         self.step = step
         self.returns = returns
+        self.flow = flow
 
     def stored(self) -> dict[str, Any]:
         """As the result of a step: its own result is the result of the other step."""
@@ -54,8 +55,12 @@ class StepResult:
         )
 
 
-def delegated(stored: Any) -> JobId | None:
-    """The step whose result is the result of a step that returned `step.result`; None for every other result."""
+def delegated(stored: Any) -> JobId | list[JobId] | None:
+    """The step whose result is the result of a step that returned `step.result`, or the steps whose results are, if it
+    returned a list of them; None for every other result."""
+    if isinstance(stored, list) and stored:
+        steps = [delegated(item) for item in stored]
+        return None if any(step is None or isinstance(step, list) for step in steps) else cast(list[JobId], steps)
     return stored["step"] if isinstance(stored, dict) and stored.get(TAG) == _PLACE and "step" in stored else None
 
 
@@ -161,11 +166,11 @@ def steps_in(value: Any) -> list[JobId]:
 
 def filled(args: Any, results: Sequence[Mapping[str, Any]]) -> Any:
     """The arguments with the results in their places. A step without a result, or that did not succeed, gives None."""
-    values = {result["step"]: _as_argument(result.get("value")) for result in results}
+    values = {result["step"]: as_argument(result.get("value")) for result in results}
     return _replaced(args, values.get)
 
 
-def _as_argument(stored: Any) -> Any:
+def as_argument(stored: Any) -> Any:
     """A result of another type than its task declares has a mark, which an argument does not need."""
     return stored.get("value") if isinstance(stored, dict) and stored.get(TAG) == RESULT_TAG else stored
 
