@@ -116,11 +116,11 @@ def test_a_cancelled_job_stops_no_other_job_of_its_child(lead: Lead, start: Star
 
 def test_thousands_of_cancelled_jobs_are_archived_without_a_rest(start: Starter, store: Store) -> None:
     """Given thousands of jobs that were cancelled, when a leader comes that takes long rests, then it takes none."""
-    insert(store, *(a_job() for _ in range(1_200)))
-    assert stubborn.recruiter.jobs.cancel(task="add") == 1_200
+    insert(store, *(a_job() for _ in range(3_000)))
+    assert stubborn.recruiter.jobs.cancel(task="add") == 3_000
 
-    rests = ("--backoff-from", "10m", "--backoff-to", "10m")
+    rests = ("--backoff-from", "10s", "--backoff-to", "10s")
     start("start", "recruiter", "--bootstrap", APPLICATION, *rests).says("is the leader now")
 
-    eventually(lambda: not store.scheduled.flags(1), within=100)  # in several batches: with rests, many minutes
-    assert stubborn.recruiter.jobs.count(state="cancelled") == (1_200, True)
+    eventually(lambda: not store.scheduled.flags(1), within=50)  # in six batches: with rests, a minute
+    assert stubborn.recruiter.jobs.count(state="cancelled") == (3_000, True)
