@@ -44,7 +44,7 @@ from recruiter.store.codec import Document, decode
 from recruiter.store.collections.limits import limit_of
 from recruiter.store.errors import trace_of
 
-_MIN_GATHER_SECONDS, _MAX_GATHER_SECONDS = 0.001, 0.02
+_MIN_GATHER_SECONDS, _MAX_GATHER_SECONDS = 0.001, 0.05
 """Answers of children gather for half of the time that the jobs in their pipes last, within these bounds."""
 _IDLE_SECONDS, _RUNNING_SECONDS = 1.0, 0.25
 """Longest wait when nothing runs, and when a job runs that may overrun its time."""
@@ -154,16 +154,15 @@ class Dispatcher:
         self._had_free_slot = has_free_slot
         is_busy = bool(self._held_jobs.waiting) or any(child.has_some_waiting for child in self._pool.handles)
         patience = STUCK_AFTER_SECONDS if is_busy else _IDLE_SECONDS if self.idle else _RUNNING_SECONDS
+        self._let_answers_gather()
         happened = self._pipes.wait(self._pool.handles, patience)
         for act in happened:
             self._guarded(act)
         self._watch()
-        if happened:
-            self._gather_answers()
 
-    def _gather_answers(self) -> None:
-        """Answers come one by one, and each would wake this thread. They are settled in batches anyway, so they can
-        wait as long as no child runs out of jobs. A child with a long job does not count."""
+    def _let_answers_gather(self) -> None:
+        """Sleeps while every child has enough jobs in its pipe. Answers come one by one, each would wake this thread,
+        and they are settled in batches anyway. A child with a long job does not count."""
         now = self._clock.monotonic()
         quick_children = [child for child in self._pool.handles if not child.is_stuck(now)]
         seconds = min((child.seconds_in_pipe / 2 for child in quick_children), default=0.0)
