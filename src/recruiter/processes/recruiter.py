@@ -252,7 +252,7 @@ class RecruiterProcess:
                 waiter.hang_up()  # polling is cheap under load
         if round.assigned:
             self._pause = self._backoff_from
-            if round.more or round.refused or round.assigned >= FLOW:
+            if round.refused or (round.more and any(worker.room for worker in round.roster_now)):
                 return self._pause
         if now < self._flowing_until:
             has_flows = self._maintenance.expects_markers

@@ -53,7 +53,8 @@ class Round:
     roster: tuple[RosterWorker, ...]
     lanes: tuple[str, ...] | None
     """The lanes that have jobs; None when the round did not ask: there was no room, or the jobs were known."""
-    assigned: int = 0
+    given: Mapping[str, int] = field(default_factory=dict)
+    """The number of jobs that each worker was given."""
     refused: bool = False
     """A worker did not take its jobs: it has left, or it has seen a newer term."""
     more: bool = False
@@ -70,6 +71,15 @@ class Round:
     """Jobs that cannot be given to a worker."""
     marked: bool = False
     """Whether there were markers of flows."""
+
+    @property
+    def assigned(self) -> int:
+        return sum(self.given.values())
+
+    @property
+    def roster_now(self) -> list[RosterWorker]:
+        """The roster with the jobs that this round has assigned."""
+        return [replace(worker, holds=worker.holds + self.given.get(worker.id, 0)) for worker in self.roster]
 
 
 def assign(
@@ -101,9 +111,10 @@ def assign(
             return nothing
         jobs = lookahead.take(_room(open_pools[0]), _snapshot(store, term, rules, open_pools), now)
         if jobs:
-            refused = not store.roster.assign(open_pools[0].distribute(jobs), term)
+            assignments = open_pools[0].distribute(jobs)
+            refused = not store.roster.assign(assignments, term)
             lookahead.continue_from(None if refused else _snapshot(store, term, rules, open_pools))
-            return replace(nothing, assigned=len(jobs), refused=refused, more=True)
+            return replace(nothing, given=_counts(assignments), refused=refused, more=True)
     # Read after the roster and before the jobs: only this leader adds to it, so a job that is free now stays free.
     held = store.roster.held() if entries.unreadable or any(worker.holds for worker in roster) else set[JobId]()
     lanes = store.due_jobs.lanes_to_plan()
@@ -137,7 +148,7 @@ def _planned(
     waits = planner.is_full or planner.has_candidates or packing.reserved or packing.kept or packing.drained
     return replace(
         found,
-        assigned=sum(map(len, planner.assignments.values())),
+        given=_counts(planner.assignments),
         refused=refused,
         more=planner.is_full or bool(planner.limited_lanes),
         exhausted=not waits,
@@ -145,6 +156,10 @@ def _planned(
         reserved=dict(packing.reserved),
         malformed=planner.malformed,
     )
+
+
+def _counts(assignments: Mapping[str, Sequence[JobId]]) -> dict[str, int]:
+    return {worker: len(jobs) for worker, jobs in assignments.items()}
 
 
 def _room(pool: WorkerPool) -> int:
@@ -359,8 +374,8 @@ def lacks_takers(round: Round) -> bool:
 
 
 def until_room(round: Round) -> float:
-    """The expected seconds until the first full worker takes more jobs."""
-    full = (worker for worker in round.roster if worker.ready and not worker.draining and not worker.room)
+    """The expected seconds until the first full worker takes more jobs; 0 if no worker is full."""
+    full = (worker for worker in round.roster_now if worker.ready and not worker.draining and not worker.room)
     return min((seconds_until_room(worker.holds, worker.slots, worker.prefetch) for worker in full), default=0.0)
 
 

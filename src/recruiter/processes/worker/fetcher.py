@@ -8,6 +8,7 @@ the fetcher asks only when a slot is free.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
@@ -136,7 +137,8 @@ class Fetcher:
             self._on_busy()
             if not self._throughput.prefetch:
                 return 1.0
-            return 0.0 if self._ask(held_jobs) else _ASK_WHILE_BUSY_EVERY_SECONDS
+            wait = held_jobs.heard_at + _ASK_WHILE_BUSY_EVERY_SECONDS - time.monotonic()
+            return wait if wait > 0 else 0.0 if self._ask(held_jobs) else _ASK_WHILE_BUSY_EVERY_SECONDS
         is_listening = self._waiter is not None and self._waiter.is_open
         if (self._must_ask or not is_listening) and self._ask(held_jobs):
             return 0.0

@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
@@ -117,6 +118,8 @@ class HeldJobs:
         """The counters of the newest list."""
         self._listed: Set[JobId] = frozenset()
         """The jobs that the newest list names."""
+        self.heard_at = -math.inf
+        """When the newest list came, on the real clock."""
         self._to_fetch: list[JobId] = []
         self._waiting: deque[HeldJob] = deque()
         """Fetched jobs that may start, by priority. Jobs that are marked as started come first: the time from the mark
@@ -180,6 +183,7 @@ class HeldJobs:
         named = frozenset(holding.assigned)
         lost = [id for id in self._listed - named if self._states.get(id) in _NOT_ENDED]
         self._settled, self._given, self._listed = holding.settled, holding.given, named
+        self.heard_at = time.monotonic()
         self._learn(holding.assigned)
         self.progress.forget(lost)
         self._drop(lost)
