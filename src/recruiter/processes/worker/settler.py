@@ -25,7 +25,7 @@ from recruiter.store.roster_fields import Holding
 COST_SHARE = 0.05
 """Outcomes gather until settling takes this part of the time. `settle_within` is the bound: if a worker is killed, the
 jobs whose outcomes have not been written run again."""
-LARGE_BATCH_JOBS = 100
+LARGE_BATCH_JOBS = 300
 """Number of outcomes that are settled without waiting for more."""
 _LOCKED_AGAIN_SECONDS = 1.0
 """Rest before a job is settled again that another transaction holds. Others do not wait for it."""
