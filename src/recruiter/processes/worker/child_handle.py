@@ -24,6 +24,8 @@ _PIPE_SECONDS = 0.1
 _MAX_JOBS_IN_PIPE = 500
 STUCK_AFTER_SECONDS = 0.1
 """Time without an answer after which the jobs that a child has not started are taken back."""
+_GATHERED_BYTES = 32 * 1024
+"""Half of the capacity of a pipe."""
 _CLAIMED_WITHIN_SECONDS = 0.5
 """A child with a free place that takes longer to start a job is deaf: it stands still, or a job blocks its loop."""
 _CLOCK_TOLERANCE_SECONDS = 0.05
@@ -105,6 +107,7 @@ class ChildHandle:
         self._jobs, self._words = pipe.Outgoing(to_child), pipe.Outgoing(control)
         self._sent: dict[int, HeldJob] = {}
         self._seconds_a_job = _PIPE_SECONDS
+        self._bytes_an_answer = 1.0
         self._lead = 0.0
 
     # -- facts ---------------------------------------------------------------------------------------------------
@@ -142,9 +145,11 @@ class ChildHandle:
         return self.load > self._places
 
     @property
-    def seconds_in_pipe(self) -> float:
-        """How long it will be until it has started all jobs that it was sent."""
-        return max(0, self.load - self._places) * self._seconds_a_job
+    def answers_may_gather(self) -> float:
+        """Seconds for which its answers may stay in the pipe. Meanwhile it must not run out of jobs, and must not fill
+        the pipe, or its next answer would block it."""
+        next_jobs = max(0, self.load - self._places)
+        return min(next_jobs / 2, _GATHERED_BYTES / self._bytes_an_answer) * self._seconds_a_job
 
     def room(self, now: float) -> int:
         """The number of further jobs that it can use now: one for each place, and by its pace some to start next. While
@@ -269,6 +274,7 @@ class ChildHandle:
             seconds = max(1e-6, (now - self.answered_at) / ended)
             self._seconds_a_job = 0.7 * self._seconds_a_job + 0.3 * seconds
             self.answered_at = now
+        self._bytes_an_answer = 0.7 * self._bytes_an_answer + 0.3 * len(data) / max(1, ended)
         return messages
 
     def cancel(self, id: JobId, flag: Document, now: float) -> HeldJob | None:

@@ -45,7 +45,7 @@ from recruiter.store.collections.limits import limit_of
 from recruiter.store.errors import trace_of
 
 _MIN_GATHER_SECONDS, _MAX_GATHER_SECONDS = 0.001, 0.05
-"""Answers of children gather for half of the time that the jobs in their pipes last, within these bounds."""
+"""The answers of children gather for a time within these bounds (`ChildHandle.answers_may_gather`)."""
 _IDLE_SECONDS, _RUNNING_SECONDS = 1.0, 0.25
 """Longest wait when nothing runs, and when a job runs that may overrun its time."""
 _STALE_SECONDS = 1.0
@@ -161,11 +161,11 @@ class Dispatcher:
         self._watch()
 
     def _let_answers_gather(self) -> None:
-        """Sleeps while every child has enough jobs in its pipe. Answers come one by one, each would wake this thread,
-        and they are settled in batches anyway. A child with a long job does not count."""
+        """Sleeps while every child has enough jobs and enough room for answers. Answers come one by one, each would wake
+        this thread, and they are settled in batches anyway. A child with a long job does not count."""
         now = self._clock.monotonic()
         quick_children = [child for child in self._pool.handles if not child.is_stuck(now)]
-        seconds = min((child.seconds_in_pipe / 2 for child in quick_children), default=0.0)
+        seconds = min((child.answers_may_gather for child in quick_children), default=0.0)
         if seconds >= _MIN_GATHER_SECONDS:
             time.sleep(min(seconds, _MAX_GATHER_SECONDS))
 
