@@ -50,7 +50,7 @@ _LIMITED_PAUSE_SECONDS = 0.2
 _WATCHING_PAUSE_SECONDS = 1.0
 """The longest pause while a worker holds jobs: if it dies, they should not wait for the leader. The same holds while
 jobs wait and a quiet worker is given none: no change waiter reports its next heartbeat."""
-_FLOWING_PAUSE_SECONDS = 0.1
+_FLOWING_PAUSE_SECONDS = 0.2
 """The longest pause under load: a worker may become faster than it was."""
 _FLOWING_PAUSE_WITH_FLOWS_SECONDS = 0.03
 """The same while steps of flows end: the next steps wait for the leader."""

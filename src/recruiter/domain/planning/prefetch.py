@@ -11,6 +11,8 @@ MAX_PREFETCHED_JOBS = 2000
 REFILLED_AT = 0.8
 """A worker takes more jobs as soon as its buffer is no fuller than this. The rest must last until they have come: a
 round of the leader, a write, a fetch."""
+_SETTLED_AFTER_SECONDS = 0.05
+"""The load of a worker falls with each settlement, not with each job. Its buffer lasts longer than this."""
 _MIN_SPAN_SECONDS, _LONG_SPAN_SECONDS = 0.1, 1.0
 _RATE_MEMORY_SECONDS = 0.5
 """Seconds for which a rate is remembered that was higher than now."""
@@ -19,9 +21,11 @@ _RATE_MEMORY_SECONDS = 0.5
 def seconds_until_room(holds: int, slots: int, prefetch: int) -> float:
     """Seconds until a worker with this load takes more jobs; 0 if that is unknown. It ends as many jobs as it
     prefetches within `PREFETCH_SECONDS`; at the cap it may be several times as quick."""
+    if not prefetch:
+        return 0.0
     beyond = max(0.0, holds - slots - prefetch * REFILLED_AT)
     horizon = PREFETCH_SECONDS if prefetch < MAX_PREFETCHED_JOBS else PREFETCH_SECONDS / 6
-    return beyond / prefetch * horizon if prefetch else 0.0
+    return max(_SETTLED_AFTER_SECONDS, beyond / prefetch * horizon)
 
 
 class Throughput:
