@@ -262,21 +262,21 @@ class RecruiterProcess:
 
     def _pause_while_idle(self, round: Round) -> float:
         """Longer and longer, but never past the next event that the leader knows of."""
+        has_room = any(worker.room > 0 for worker in round.roster_now)
         longest = min([self._backoff_to, *(self._rescue.dead_after(worker) / 2 for worker in round.roster)])
         if self._listens_after(round):
             # The clock of a producer may be ahead: then its job is not due yet, and no other event will come. Where no
             # worker has room, the next event is a settlement.
-            has_room = any(worker.room > 0 for worker in round.roster)
             self._pause = min(max(4 * self._pause, _CLOCK_DIFFERENCE_SECONDS), longest) if has_room else longest
             pauses = [self._pause]
         else:
             self._pause = min(2 * self._pause, longest)
             pauses = [self._pause, _DEAF_PAUSE_SECONDS]
-        if any(worker.holds or (worker.draining and round.lanes) for worker in round.roster):
+        if any(worker.holds or (worker.draining and round.lanes) for worker in round.roster_now):
             pauses.append(_WATCHING_PAUSE_SECONDS)
         if round.limited:
             pauses.append(_LIMITED_PAUSE_SECONDS)  # a rate may allow the next job at any time
-        if round.lanes and any(worker.room > 0 for worker in round.roster):
+        if round.lanes and has_room:
             # From the time of the round on: a job that became due since then is the next, and is not missed.
             upcoming = self._store.due_jobs.next_due(round.at)
             if upcoming is not None:

@@ -369,7 +369,7 @@ def lacks_takers(round: Round) -> bool:
     """Whether jobs may wait that no worker could take: then the leader watches for workers that join or make room."""
     if round.lanes is None or round.limited:
         return True  # there was no room at all, or not for all jobs
-    taken = {lane for pool in pools(round.roster) for lane in pool.lanes(round.lanes)}
+    taken = {lane for pool in pools(round.roster_now) for lane in pool.lanes(round.lanes)}
     return not taken.issuperset(lane for lane in round.lanes if lane not in ASIDE)
 
 
