@@ -30,30 +30,28 @@ def seconds_until_room(holds: int, slots: int, prefetch: int) -> float:
 
 class Throughput:
     """Follows the rate, not the length of jobs: those that take a second or more are never prefetched, quick ones by
-    the hundred. It grows from nothing in a few rounds, and falls slowly as long as jobs end at all: batches come
-    unevenly, and a worker that is given little after each small one would run dry."""
+    the hundred. It rises with the first batches, and falls slowly as long as jobs end at all: batches come unevenly,
+    and a worker that is given little after each small one would run dry."""
 
     def __init__(self, most: int = MAX_PREFETCHED_JOBS) -> None:
         self.prefetch = 0
         self._most = most
         self._rate = 0.0
         self._ended = 0
-        self._since = 0.0
+        self._since: float | None = None
+        """When the current span began; None in a pause."""
 
     def count(self, ended: int, now: float) -> None:
         """Counts settled jobs; `now` is the monotonic clock in seconds."""
+        if self._since is None:
+            self._since = now if ended else None  # the pause before the first jobs says nothing about their rate
+            return
         self._ended += ended
         elapsed = now - self._since
-        if elapsed < _MIN_SPAN_SECONDS:
+        if elapsed < (_MIN_SPAN_SECONDS if self._ended else _LONG_SPAN_SECONDS):
             return
         rate = self._ended / elapsed
-        weight = (
-            1.0
-            if elapsed > _LONG_SPAN_SECONDS
-            else 0.5
-            if rate > self._rate
-            else elapsed / (elapsed + _RATE_MEMORY_SECONDS)
-        )
-        self._rate += weight * (rate - self._rate)
-        self._ended, self._since = 0, now
+        counts_fully = rate > self._rate or elapsed >= _LONG_SPAN_SECONDS
+        self._rate += (rate - self._rate) * (1.0 if counts_fully else elapsed / (elapsed + _RATE_MEMORY_SECONDS))
+        self._ended, self._since = 0, now if rate else None
         self.prefetch = min(self._most, int(self._rate * PREFETCH_SECONDS))
