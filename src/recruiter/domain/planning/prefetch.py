@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 PREFETCH_SECONDS = 0.6
-"""The time that prefetched jobs should last. Jobs count until they are settled, and outcomes gather for up to 0.2 s: with
-0.4 s, children had no next job a tenth of the time."""
+"""The time that prefetched jobs should last. Jobs count until they are settled, and outcomes gather for up to 0.2 s:
+with 0.4 s, children had no next job a tenth of the time."""
 MAX_PREFETCHED_JOBS = 2000
 """A worker reads its whole list with every answer of the roster, so the list must stay short. With 1,000, a worker with
 100 slots ran dry between two rounds."""

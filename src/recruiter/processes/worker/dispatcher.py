@@ -161,8 +161,8 @@ class Dispatcher:
         self._watch()
 
     def _let_answers_gather(self) -> None:
-        """Sleeps while every child has enough jobs and enough room for answers. Answers come one by one, each would wake
-        this thread, and they are settled in batches anyway. A child with a long job does not count."""
+        """Sleeps while every child has enough jobs, and room for answers. Answers come one by one, each would wake this
+        thread, and they are settled in batches anyway. A child with a long job does not count."""
         now = self._clock.monotonic()
         quick_children = [child for child in self._pool.handles if not child.is_stuck(now)]
         seconds = min((child.answers_may_gather for child in quick_children), default=0.0)
