@@ -6,7 +6,12 @@ import pytest
 
 from recruiter.domain.planning.arrivals import Arrival, Vacancies, is_free
 from recruiter.domain.planning.limits import Limit, Meter
-from recruiter.domain.planning.prefetch import PREFETCH_SECONDS, seconds_until_room
+from recruiter.domain.planning.prefetch import (
+    MAX_PREFETCHED_JOBS,
+    PREFETCH_SECONDS,
+    SETTLED_AFTER_SECONDS,
+    seconds_until_room,
+)
 from recruiter.domain.planning.workers import RosterWorker
 from tests.samples import NOW
 
@@ -52,8 +57,15 @@ def test_jobs_that_must_be_counted_are_left_to_a_round(lane: str, free: bool) ->
 
 
 @pytest.mark.parametrize(
-    ("holds", "prefetch", "part"),
-    [(202, 200, 0.2), (182, 200, 0.1), (135, 200, 0.0), (1002, 1000, 0.2 / 6), (9, 0, 0.0)],
+    ("holds", "prefetch", "seconds"),
+    [
+        (202, 200, 0.2 * PREFETCH_SECONDS),
+        (MAX_PREFETCHED_JOBS + 2, MAX_PREFETCHED_JOBS, 0.2 / 6 * PREFETCH_SECONDS),
+        (135, 200, 0.0),
+        (9, 0, 0.0),
+    ],
 )
-def test_a_worker_has_room_again_when_a_fifth_of_its_buffer_is_empty(holds: int, prefetch: int, part: float) -> None:
-    assert seconds_until_room(holds, 2, prefetch) == pytest.approx(part * PREFETCH_SECONDS, abs=2e-3)
+def test_a_worker_has_room_again_when_a_fifth_of_its_buffer_is_empty(holds: int, prefetch: int, seconds: float) -> None:
+    least = SETTLED_AFTER_SECONDS if prefetch else 0.0
+
+    assert seconds_until_room(holds, 2, prefetch) == pytest.approx(max(least, seconds), abs=2e-3)

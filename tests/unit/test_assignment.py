@@ -66,7 +66,7 @@ class TestTakers:
     def test_jobs_that_nobody_could_take_now(
         self, lanes: tuple[str, ...] | None, workers: list[RosterWorker], lacking: bool
     ) -> None:
-        round = Round(NOW, tuple(workers), lanes, assigned=0, refused=False)
+        round = Round(NOW, tuple(workers), lanes)
         assert lacks_takers(round) is lacking
 
 

@@ -16,6 +16,7 @@ from recruiter.processes.worker.child_handle import ChildHandle
 from recruiter.processes.worker.held_job import HeldJob
 from recruiter.store.codec import decode
 from tests.fake_child import FakeChild, held, held_many
+from tests.samples import a_job, done
 
 NOON = pipe.Time(lead=1000.0, at=1.0)
 
@@ -39,6 +40,22 @@ def run_one(child: FakeChild, job: HeldJob) -> None:
     for number in child.start():
         child.answer(number)
     assert [message.run and message.run.job for message in child.handle.receive(1.0)] == [job]
+
+
+@pytest.mark.parametrize(("result_bytes", "gathers"), [(10, True), (40_000, False)])
+def test_answers_gather_only_as_long_as_they_fit_into_the_pipe(
+    child: FakeChild, result_bytes: int, gathers: bool
+) -> None:
+    jobs = held_many(50)
+    child.handle.send(jobs, NOON)
+    numbers = child.start()
+
+    for step, number in enumerate(numbers[:20]):
+        child.answer(number, done(a_job(), result="x" * result_bytes))
+        child.handle.receive(NOON.at + 0.001 * (step + 1))
+
+    # 29 further jobs of about a millisecond wait in the pipe: a child that must not be blocked is asked sooner
+    assert (child.handle.answers_may_gather > 0.005) is gathers
 
 
 class TestClaims:

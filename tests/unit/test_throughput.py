@@ -30,3 +30,22 @@ def test_it_falls_quickly_when_jobs_become_slow() -> None:
     throughput.count(1, 100.0 + 5 + 20)
 
     assert throughput.prefetch == 0
+
+
+def test_a_pause_before_the_first_jobs_does_not_count() -> None:
+    throughput = Throughput()
+    throughput.count(0, 100.0)  # the heartbeat of an idle worker
+
+    throughput.count(2, 160.0)
+    throughput.count(20, 160.2)
+
+    assert throughput.prefetch == int(100 * PREFETCH_SECONDS)
+
+
+def test_the_rate_is_remembered_for_a_moment_without_jobs() -> None:
+    throughput = Throughput()
+    prefetch = settled(throughput, batch=25, every=0.05, seconds=5)
+
+    throughput.count(0, 105.5)
+
+    assert throughput.prefetch == prefetch

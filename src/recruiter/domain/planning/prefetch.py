@@ -11,7 +11,7 @@ MAX_PREFETCHED_JOBS = 2000
 REFILLED_AT = 0.8
 """A worker takes more jobs as soon as its buffer is no fuller than this. The rest must last until they have come: a
 round of the leader, a write, a fetch."""
-_SETTLED_AFTER_SECONDS = 0.05
+SETTLED_AFTER_SECONDS = 0.05
 """The load of a worker falls with each settlement, not with each job. Its buffer lasts longer than this."""
 _MIN_SPAN_SECONDS, _LONG_SPAN_SECONDS = 0.1, 1.0
 _RATE_MEMORY_SECONDS = 0.5
@@ -25,7 +25,7 @@ def seconds_until_room(holds: int, slots: int, prefetch: int) -> float:
         return 0.0
     beyond = max(0.0, holds - slots - prefetch * REFILLED_AT)
     horizon = PREFETCH_SECONDS if prefetch < MAX_PREFETCHED_JOBS else PREFETCH_SECONDS / 6
-    return max(_SETTLED_AFTER_SECONDS, beyond / prefetch * horizon)
+    return max(SETTLED_AFTER_SECONDS, beyond / prefetch * horizon)
 
 
 class Throughput:
