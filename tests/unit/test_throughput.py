@@ -48,4 +48,4 @@ def test_the_rate_is_remembered_for_a_moment_without_jobs() -> None:
 
     throughput.count(0, 105.5)
 
-    assert throughput.prefetch == prefetch
+    assert throughput.prefetch > prefetch / 3
