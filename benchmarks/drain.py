@@ -37,12 +37,13 @@ import noop  # noqa: E402
 class Processes:
     """Our own processes, ended by pid whatever happens."""
 
-    def __init__(self, target: str, log_level: str = "warning") -> None:
+    def __init__(self, target: str, log_level: str = "warning", application: str = str(HERE / "noop.py")) -> None:
+        self._application = application
         self._environment = {**os.environ, "RECRUITER_TARGET": target, "RECRUITER_LOG_LEVEL": log_level}
         self.members: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *arguments: str) -> None:
-        command = [sys.executable, "-m", "recruiter.cli.main", "start", name, "--bootstrap", str(HERE / "noop.py")]
+        command = [sys.executable, "-m", "recruiter.cli.main", "start", name, "--bootstrap", self._application]
         self.members[name] = subprocess.Popen([*command, *arguments], env=self._environment)
 
     def stop(self) -> None:
