@@ -50,10 +50,11 @@ _LIMITED_PAUSE_SECONDS = 0.2
 _WATCHING_PAUSE_SECONDS = 1.0
 """The longest pause while a worker holds jobs: if it dies, they should not wait for the leader. The same holds while
 jobs wait and a quiet worker is given none: no change waiter reports its next heartbeat."""
-_FLOWING_PAUSE_SECONDS = 0.2
-"""The longest pause under load: a worker may become faster than it was."""
-_FLOWING_PAUSE_WITH_FLOWS_SECONDS = 0.03
-"""The same while steps of flows end: the next steps wait for the leader."""
+_FLOWING_PAUSE_SECONDS = 0.06
+"""The longest pause under load: an urgent job gets the room that a settlement has made, and should end before the next
+settlement."""
+_FLOWING_PAUSE_WITH_WAITING_SECONDS = 0.03
+"""The same while steps of flows end or jobs with limits wait: the next ones wait for the leader, not for room."""
 _CLOCK_DIFFERENCE_SECONDS = 0.06
 """A usual difference between the clocks of two hosts."""
 _LAST_RENEWAL_SECONDS = 5.0
@@ -255,8 +256,8 @@ class RecruiterProcess:
             if round.refused or (round.more and any(worker.room for worker in round.roster_now)):
                 return self._pause
         if now < self._flowing_until:
-            has_flows = self._maintenance.expects_markers
-            longest = _FLOWING_PAUSE_WITH_FLOWS_SECONDS if has_flows else _FLOWING_PAUSE_SECONDS
+            has_waiting = self._maintenance.expects_markers or round.limited
+            longest = _FLOWING_PAUSE_WITH_WAITING_SECONDS if has_waiting else _FLOWING_PAUSE_SECONDS
             return max(2 * self._backoff_from, min(until_room(round), longest))
         return self._pause_while_idle(round)
 

@@ -27,8 +27,9 @@ from recruiter.store.database import Store
 from recruiter.store.roster_fields import assignment_of
 
 _ASK_EVERY_SECONDS = 0.005
-_ASK_WHILE_BUSY_EVERY_SECONDS = 0.1
-"""Most new jobs are learnt from settlements. An urgent job should not have to wait for the next one."""
+_ASK_WHILE_BUSY_EVERY_SECONDS = 0.05
+"""Time after the last list. Most new jobs are learnt from settlements, but the leader comes after a settlement, and an
+urgent job should not have to wait for the next one."""
 _CLOCKS_DISAGREE = timedelta(milliseconds=50)
 """Maximum time by which the leader's clock may be ahead of ours."""
 
