@@ -18,6 +18,7 @@ KNOWN = {
     "application.py": "imports the application that a person names when a process starts",
     "cli/web.py": "imports a part of this package, which may not be installed",
     "contrib/django/backend.py": "imports a part of Django",
+    "contrib/django/console.py": "imports the sessions that the settings of Django name",
     "first_use.py": "imports what the source names",
 }
 """Files that do one of these things, and why it is none of the database's business."""
