@@ -59,7 +59,7 @@ class ReceivedSignal(NamedTuple):
 
 
 class CurrentJob:
-    """The job that runs here. Outside of a job it is false, and asking it anything raises NoCurrentJob."""
+    """The job that runs here. Outside of a job, `bool(current_job)` is False, and other uses raise NoCurrentJob."""
 
     def __bool__(self) -> bool:
         return running.get() is not None
@@ -68,18 +68,18 @@ class CurrentJob:
 
     @property
     def id(self) -> JobId:
-        """The same in every attempt; `recover` creates a job with another id."""
+        """The id of the job, the same in every attempt; `recover` creates a job with another id."""
         return self._attempt.id
 
     @property
     def key(self) -> JobId:
-        """The same in every attempt and after every `recover`: the id of the first job of the chain. Give it to another
-        system as idempotency key, if your own data has none."""
+        """The id of the first job in the chain of recovered jobs: the same in every attempt and after every `recover`.
+        Use it as an idempotency key for another system if your own data has none."""
         return self.job.key
 
     @property
     def job(self) -> Job:
-        """The whole job, as it waited."""
+        """The whole job, in the state before this attempt."""
         attempt = self._attempt
         return attempt.runner.job(attempt.document)
 
@@ -120,12 +120,13 @@ class CurrentJob:
 
     @property
     def attempt(self) -> int:
-        """1 in the first attempt."""
+        """The number of this attempt; the first is 1."""
         return self._attempt.number
 
     @property
     def trace_id(self) -> str | None:
-        """The trace it belongs to, as 32 hexadecimal digits, if it was made in one or is traced here."""
+        """The id of its trace, as 32 hexadecimal digits; None if the job was not created in a trace and is not traced
+        here."""
         return self._attempt.trace_id
 
     @property
@@ -170,18 +171,18 @@ class CurrentJob:
     def stage(self, stage: str, *, progress: float | None = None) -> None:
         """Enters this stage. A stage begins at 0, or at `progress`; its progress never goes back.
 
-        Stages, progress and log can be seen within a second while the job runs, and stay with it when it has ended.
-        Report as often as you like: it is written a few times a second.
+        Stages, progress and log are visible within a second while the job runs, and stay with the job when it has
+        ended. You can report as often as you like: Recruiter writes a few times per second.
         """
         self._attempt.progress().stage(str(stage), progress)
 
     def progress(self, value: float) -> None:
         """Reports how far the job is in its stage, from 0 to 1. A smaller value than before is ignored; a job that
-        succeeds is at 1 by itself."""
+        succeeds is set to 1."""
         self._attempt.progress().progress(value)
 
     def log(self, text: str) -> None:
-        """A line, or several, for the log of this job. The last 500 are kept, up to 64 KiB in all."""
+        """Adds one or more lines to the log of this job. The last 500 lines are kept, up to 64 KiB."""
         self._attempt.progress().log(str(text))
 
     # -- durable steps ------------------------------------------------------------------------------------------
@@ -206,17 +207,17 @@ class CurrentJob:
 
         The result is stored with the job, durably, before `once` returns. When the job runs again, after a crash or by
         its retry policy, the stored result is returned and nothing is called. If the function raises, nothing is
-        kept. If the process dies inside the function, or before the result is stored, it is called again: only the
-        function itself can prevent that, for example with `current_job.key` as an idempotency key.
+        stored. If the process dies inside the function, or before the result is stored, the function is called again.
+        Only the function itself can make this harmless, for example with `current_job.key` as an idempotency key.
 
         With `retry=` the step has its own retry policy: when the function raises, the job leaves its worker, as in
         `sleep`, and the step is tried again without using up an attempt of the job. When the policy gives up, the error
         is raised. With `timeout=` it raises TimeoutError after that time; the function runs in a separate thread,
         which cannot be stopped. A function that has a parameter `retry` or `timeout` is given it instead.
 
-        Names are unique in a job: in a loop, make each its own. Raises UnsupportedValue or JobTooLarge when the result
-        cannot be stored, in this run and in each later one; the function is not called again. Raises Superseded when
-        another worker holds the job.
+        Names are unique in a job: in a loop, use a different name for each call. Raises UnsupportedValue or JobTooLarge
+        when the result cannot be stored, in this run and in each later one; the function is not called again. Raises
+        Superseded when another worker holds the job.
         """
         checkpoints = self._checkpoints(name)
         rules = _rules(function, kwargs)
@@ -309,8 +310,8 @@ class CurrentJob:
         """Sleeps without occupying a slot: the job leaves its worker, and runs again from its beginning when the time
         has passed. Then this call returns immediately. No attempt is counted.
 
-        The code before it runs again: do with `once` what must not be done twice. Works for days as for seconds, and
-        survives every restart. Raises InvalidDuration.
+        The code before the sleep runs again: put effects that must not happen twice in `once`. A sleep can last seconds
+        or days, and survives every restart. Raises InvalidDuration.
         """
         delay = to_timedelta(duration)
         checkpoints = self._checkpoints()
@@ -328,8 +329,8 @@ class CurrentJob:
 
         The job leaves its worker meanwhile, and is run again, from its beginning, when the signal comes; then this call
         returns immediately. A signal may come before the job waits for it. Each wait for a name takes the next signal
-        of this name. Raises SignalTimeout when none comes within `timeout`; such a wait takes none. See `sleep` for the
-        code that runs again.
+        of this name. Raises SignalTimeout when none comes within `timeout`; such a wait takes no signal. See `sleep`
+        for the code that runs again.
         """
         return self._first_of((signal,), timeout).data
 
@@ -407,9 +408,9 @@ class CurrentJob:
 
         The session is of your `client`, or of the recruiter's client (`session.client`). When the block is
         left, the job has succeeded, for good: nothing that happens after it changes that. Its result is what
-        `set_result` received inside the block. A worker that has lost the job cannot commit. If the transaction meets
-        another one, or MongoDB changes its primary, the whole job is run again, and no attempt is counted. An error in
-        the block rolls everything back, and the attempt has failed.
+        `set_result` received inside the block. A worker that has lost the job cannot commit. If the transaction
+        conflicts with another transaction, or MongoDB changes its primary, the whole job runs again, and no attempt is
+        counted. An error in the block rolls everything back, and the attempt has failed.
         """
         attempt = self._attempt
         attempt.check_goes_on()
@@ -479,7 +480,7 @@ class CurrentJob:
 
 
 def track(iterable: Iterable[T], total: int | None = None, stage: str | None = None) -> Iterator[T]:
-    """The same items; the progress of the job is how many of them are done. `for picture in track(pictures): …`
+    """Yields the same items, and reports the share of completed items as progress. `for picture in track(pictures): …`
 
     `total` is for an iterable that does not know how many it has; without it, the progress is 0 until it is 1.
     With `stage` the job enters that stage first. Outside of a job it does nothing else.
