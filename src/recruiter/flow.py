@@ -1,4 +1,4 @@
-"""Flows: jobs that wait for others, made together and stored together.
+"""Flows: jobs that wait for other jobs, created and stored together.
 
 flow = recruiter.flow("thumbnails", owner="ada")
 image = flow.add(fetch, url)
@@ -60,7 +60,7 @@ Ts = TypeVarTuple("Ts")
 
 AsyncCall: TypeAlias = Callable[[Unpack[Ts]], Coroutine[Any, Any, R]]
 TaskOrJob: TypeAlias = "Task[..., Any, R] | JobBuilder[R] | Workable | str"
-"""The task of a step, which is given its arguments; a job with its own options; a workable; or a task by its name."""
+"""A task, whose arguments `add` takes; a job with its own options; a workable; or the name of a task."""
 
 
 _FIRST_LOOK, _LONGEST_BETWEEN_LOOKS = 0.02, 0.5
@@ -83,8 +83,8 @@ class Step(HasResult, Generic[R_co]):
 
     @property
     def result(self) -> R_co:
-        """Its result, as an argument of another step of the same flow. It stands in for the value, which is there when
-        that step runs."""
+        """A placeholder for its result, as an argument of another step of the same flow. When that step runs, it
+        receives the value."""
         result: Any = StepResult(self.id, self._returns, self.flow)
         return result  # type: ignore[no-any-return]
 
@@ -182,8 +182,8 @@ class _Draft:
     """The object that the user holds. It has the name and the flow of the step."""
 
     def placed(self, age: datetime, now: datetime, owner: str | None, *, blocked: bool, on: On | None = None) -> Job:
-        """The job to store. A step that may start as soon as nothing holds it back is as old as its flow (`age`). The
-        expiry of a blocked job counts from its release."""
+        """The job to store. A step without its own start time is due since the start of the flow (`age`). The expiry of
+        a blocked job counts from its release."""
         job, delay = self.job, self.place.delay if blocked else None
         at_once = job.scheduled_at <= job.created_at or delay is not None
         return replace(
@@ -230,9 +230,9 @@ class _Adding:
         and the result of a step without success is None. With `after_failure` it starts only if one of these steps
         has failed, when all of them have ended; otherwise it is archived as `not-needed`.
 
-        The `name` is unique in the flow: `handle["small"].result()`. In a started flow, a step of this name that
-        exists is left unchanged. With `before_dependents`, in a running step, the steps that wait for the running step
-        wait for the new one too.
+        The `name` is unique in the flow: `handle["small"].result()`. In a started flow, an existing step of this name
+        is left unchanged. With `before_dependents`, in a running step, the steps that wait for the running step wait
+        for the new one too.
 
         A task with a parameter `after` or `name` is added as `task.job(…)` with options.
         Raises InvalidFlow, InvalidArguments, UnsupportedValue; nothing is stored then.
@@ -438,7 +438,7 @@ class Flow(_Adding):
     def let_wait(
         self, step: Step[Any], *, after: Steps = None, after_any: Steps = None, after_failure: Steps = None
     ) -> None:
-        """Lets a step that was added wait for others too. Raises InvalidFlow."""
+        """Adds dependencies to a step of this flow. Raises InvalidFlow."""
         self._check_not_started()
         more = self._options({"after": after, "after_any": after_any, "after_failure": after_failure}, ())
         for id in self._ids(step):
@@ -453,7 +453,7 @@ class Flow(_Adding):
         return _FlowEnds(last, conditional, self._is_fan_out or len(last) != 1)
 
     def _taken_over(self) -> list[_Draft]:
-        """Its steps, for another flow. The jobs for its end become steps that wait for all others."""
+        """The drafts of its steps, for another flow. Its `on_…` jobs become steps that wait for all other steps."""
         self._check_not_started()
         if not self._drafts and not self._is_fan_out:
             raise InvalidFlow(f"flow {self.name!r} has no steps; add() them before you add the flow to another one")
@@ -503,7 +503,7 @@ class Flow(_Adding):
     @overload
     def on_end(self, task: str, /, *args: Any, **kwargs: Any) -> Self: ...
     def on_end(self, task: Any, /, *args: Any, **kwargs: Any) -> Self:
-        """Runs this once, when all steps have ended, well or not."""
+        """Runs this once, when all steps have ended, with or without success."""
         return self._at_the_end(On.END, task, args, kwargs)
 
     def _at_the_end(self, on: On, task: TaskOrJob[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Self:
@@ -600,7 +600,7 @@ class FlowHandle(_Adding):
         self.id = id
         """The id of the flow."""
         self.current = current
-        """The step that runs here; None outside of one."""
+        """The step that runs here; None outside of a step."""
 
     # -- state and results -----------------------------------------------------------------------------------------
 
@@ -664,7 +664,7 @@ class FlowHandle(_Adding):
     aresults = async_face(results, runs_user_code=True)
 
     def job(self, step: Step[R]) -> JobHandle[R]:
-        """The handle of the step's last job, to wait for its result: another one than the first if it was recovered."""
+        """The handle of the step's last job, to wait for its result. After a recovery, this is not the first job."""
         (id,) = self._ids(step)
         last = self._recruiter.store.flow_steps.last_jobs(self.id, [id]).get(id)
         return self._recruiter.handle(id if last is None else last["_id"], step._returns)
@@ -911,13 +911,13 @@ class Flows:
     afind = async_face(find)
 
     def of_step(self, place: FlowStep, task: str, hold: Callable[[], Document | None]) -> FlowHandle:
-        """The flow of a step that runs here; what `current_job.flow` calls."""
+        """The flow of a step that runs here, for `current_job.flow`."""
         current: Step[Any] = Step(place.flow, place.step, task, name=place.name)
         return FlowHandle(self._recruiter, place.flow, current, place.part, hold)
 
     def latest(self, *, limit: int = 50, owner: str | None = None, running: bool | None = None) -> list[FlowReport]:
-        """The newest flows, up to `limit`, or all with 0; only the flows of an `owner`, or with `running` only flows
-        that have not ended (True) or have ended (False). Raises InvalidFilter."""
+        """The newest flows, up to `limit`; all flows with 0. `owner` selects the flows of one owner. `running` selects
+        flows that have not ended (True) or have ended (False). Raises InvalidFilter."""
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
             raise InvalidFilter(f"limit is {shown(limit)}; give a number of flows, or 0 for all of them")
         return flow_reports(self._recruiter.store, limit, owner, running)

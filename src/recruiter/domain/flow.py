@@ -1,6 +1,6 @@
 """Flows: jobs that wait for other jobs. The decision whether a step may start is here, and pure; so is the graph.
 
-A step is named by the id of its first job. If it is recovered, a new job is the same step: others wait for the step.
+A step is identified by the id of its first job. A recovered step has a new job, but keeps this id for its dependents.
 
     blocked ──every step in `after` has succeeded──▶ released: an ordinary job in its lane
        │
@@ -32,7 +32,7 @@ from recruiter.errors import InvalidFlow
 
 
 class On(StrEnum):
-    """When a step of a flow runs that waits for the end of the whole flow."""
+    """The end of the flow after which an `on_…` step runs."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -85,7 +85,7 @@ class FlowStep:
 
 
 class StepState(Enum):
-    """The state of a step, as those see it that wait for it."""
+    """The state of a step, for the steps that wait for it."""
 
     PENDING = auto()
     """A job of it waits or runs."""
@@ -110,7 +110,8 @@ _BAD = (StepState.FAILED, StepState.GONE)
 
 
 def verdict(step: FlowStep, states: Mapping[JobId, StepState]) -> Verdict:
-    """Whether it may start, by the states of the steps it waits for. One failure decides, whatever the others do."""
+    """The decision, by the states of the steps that it waits for. A single failure decides, in any state of the other
+    steps."""
     found = {each: states.get(each, StepState.GONE) for each in step.after}
     required = {state for each, state in found.items() if each not in step.any and each not in step.failed}
     if not required.isdisjoint(_BAD):
@@ -125,14 +126,14 @@ def verdict(step: FlowStep, states: Mapping[JobId, StepState]) -> Verdict:
 
 
 def culprits(step: FlowStep, states: Mapping[JobId, StepState]) -> list[JobId]:
-    """The steps that it may not start for."""
+    """The required steps that failed or no longer exist, so that this step cannot start."""
     optional = step.any | step.failed
     return [each for each in step.after if each not in optional and states.get(each, StepState.GONE) in _BAD]
 
 
 def joined(step: FlowStep, running: JobId, added: Sequence[JobId]) -> FlowStep:
-    """The place of a step that waits for a running step, when that one has added steps before its dependents: it waits
-    for them in the same way."""
+    """The place of a step that waits for a running step, after the running step has added steps before its dependents.
+    The step waits for the added steps in the same way."""
     after = tuple(dict.fromkeys((*step.after, *added)))
     any = step.any.union(added) if running in step.any else step.any
     failed = step.failed.union(added) if running in step.failed else step.failed
@@ -207,8 +208,8 @@ def in_order(graph: Mapping[T, Sequence[T]], name: Callable[[T], str] = repr) ->
 
 
 def layers(graph: Mapping[T, Sequence[T]]) -> list[list[T]]:
-    """The steps by depth: the first layer waits for nothing, each other one for a step of the layer before it. Steps
-    that are not in the graph are left out of account."""
+    """The steps by depth. The steps of the first layer wait for nothing; every other step waits for a step of the layer
+    before. Dependencies that are not in the graph are ignored."""
     depth: dict[T, int] = {}
     known = {step: [other for other in after if other in graph] for step, after in graph.items()}
     for step in in_order(known):
@@ -220,7 +221,8 @@ def layers(graph: Mapping[T, Sequence[T]]) -> list[list[T]]:
 
 
 def _cycle(graph: Mapping[T, Sequence[T]], stuck: set[T]) -> list[T]:
-    """One cycle among steps each of which waits for another of them; the first stands at its end again."""
+    """One cycle among steps that each wait for another of these steps. The result begins and ends with the same
+    step."""
     path: list[T] = []
     place: dict[T, int] = {}
     step = min(stuck, key=repr)
@@ -240,9 +242,9 @@ class Branch:
     """One line of the tree."""
 
     prefix: str
-    """The lines to its left."""
+    """The tree characters to its left."""
     steps: tuple[JobId, ...]
-    """The step that it shows; several that look alike."""
+    """The step that the line shows, or several identical steps."""
     parent: JobId | None = None
     """The step that it stands under."""
 
