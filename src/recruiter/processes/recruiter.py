@@ -1,9 +1,9 @@
-"""The recruiter process: leads if no other does, and then assigns jobs, round by round. The other duties of a leader
-are in maintenance.py.
+"""The recruiter process: leads if no other recruiter does, and then assigns jobs, round by round. The other duties of a
+leader are in maintenance.py.
 
-The pause after a round is short while jobs flow, and longer and longer when nothing happens, until the process only
-sleeps and two change waiters wake it: new jobs, and workers that join or have room again. A new job that arrives then
-is given to a worker immediately, without a round (steps/assign.py).
+The pause after a round is short while jobs flow, and grows while nothing happens. An idle process sleeps until a change
+waiter wakes it: one waits for new jobs, the other for workers that join or have room again. Then a new job is given to
+a worker immediately, without a round (steps/assign.py).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _LIMITED_PAUSE_SECONDS = 0.2
 """The longest pause while jobs wait that limits or resources hold back."""
 _WATCHING_PAUSE_SECONDS = 1.0
 """The longest pause while a worker holds jobs: if it dies, they should not wait for the leader. The same holds while
-jobs wait and a quiet worker is given none: no change waiter reports its next heartbeat."""
+jobs wait and a quiet worker receives none: no change waiter reports its next heartbeat."""
 _FLOWING_PAUSE_SECONDS = 0.06
 """The longest pause under load: an urgent job gets the room that a settlement has made, and should end before the next
 settlement."""
@@ -118,7 +118,7 @@ class RecruiterProcess:
         self._waiters: tuple[ChangeWaiter, ChangeWaiter] | None = None
 
     def run(self) -> None:
-        """Works until asked to stop; gives the lease back so that the next one need not wait."""
+        """Works until asked to stop; gives the lease back so that the next leader need not wait."""
         keeping = self._keeping.start()
         try:
             self._loop.run()
@@ -140,7 +140,7 @@ class RecruiterProcess:
         self._hooks.close()
 
     def _keep_the_lease(self) -> float:
-        """On a separate thread, so that a long round does not cost the lead; a round that hangs does."""
+        """Renews the lease on a separate thread, so that a long round does not lose it. A round that hangs loses it."""
         if self._clock.monotonic() - self._came_round_at < self._lease_time:
             with suppress(StoreUnreachable):  # the main loop reports it
                 self._leadership.keep()
@@ -201,7 +201,7 @@ class RecruiterProcess:
                 self._waiters[0].arm()
 
     def _lead(self) -> float:
-        """One round; returns when the next one is due. Whatever fails, the term is in doubt."""
+        """One round; returns the seconds until the next round. After any failed write, the term is in doubt."""
         try:
             self._maintenance.before_round()
             self._learn_rules()
@@ -222,7 +222,8 @@ class RecruiterProcess:
             self._leadership.saw(round.roster)
             self._maintenance.after_round(round, seconds, self._rules)
         except Superseded:
-            # Still leading, and no higher term anywhere: it was refused for another reason, and must not spin.
+            # If it still leads, no term is higher: the write was refused for another reason. The pause prevents a busy
+            # loop.
             return _DEAF_PAUSE_SECONDS if self._leadership.verify() else 0.0
         except StoreError:
             self._leadership.doubt()
@@ -234,7 +235,8 @@ class RecruiterProcess:
         return self._pause_after(round)
 
     def _learn_rules(self) -> None:
-        """About once a second; before every round where starts are counted, for the counts are read with them."""
+        """Reads the rules about once a second. With a rate, reads them before every round, because they contain the
+        counts of starts."""
         now = self._clock.monotonic()
         if now < self._rules_at and not any(limit.rate for limit in self._rules.limits):
             return
@@ -262,11 +264,12 @@ class RecruiterProcess:
         return self._pause_while_idle(round)
 
     def _pause_while_idle(self, round: Round) -> float:
-        """Longer and longer, but never past the next event that the leader knows of."""
+        """Seconds until the next round while idle: they grow, but never past the next event that the leader knows
+        of."""
         has_room = any(worker.room > 0 for worker in round.roster_now)
         longest = min([self._backoff_to, *(self._rescue.dead_after(worker) / 2 for worker in round.roster)])
         if self._listens_after(round):
-            # The clock of a producer may be ahead: then its job is not due yet, and no other event will come. Where no
+            # The clock of a producer may be ahead: then its job is not due yet, and no other event will come. If no
             # worker has room, the next event is a settlement.
             self._pause = min(max(4 * self._pause, _CLOCK_DIFFERENCE_SECONDS), longest) if has_room else longest
             pauses = [self._pause]
@@ -278,7 +281,7 @@ class RecruiterProcess:
         if round.limited:
             pauses.append(_LIMITED_PAUSE_SECONDS)  # a rate may allow the next job at any time
         if round.lanes and has_room:
-            # From the time of the round on: a job that became due since then is the next, and is not missed.
+            # The search begins at the time of the round, so it finds a job that became due since then.
             upcoming = self._store.due_jobs.next_due(round.at)
             if upcoming is not None:
                 pauses.append(max(0.001, (upcoming - self._clock.now()).total_seconds()))
@@ -320,7 +323,7 @@ class RecruiterProcess:
             self.wake()
 
     def wake(self) -> None:
-        """Look now: at the lease, and if leading, for jobs and room."""
+        """Requests an immediate check of the lease and, while leading, a round."""
         self._woken.set()
         self._loop.wake()
 
@@ -343,7 +346,7 @@ class RecruiterProcess:
 
 
 def arrivals_in(store: Store) -> Document:
-    """For the change stream of the database: the changes that may give the leader something to do."""
+    """The filter for the change stream of the database: the changes after which the leader may have work."""
     jobs = [store.name_of(scheduled.NAME), store.name_of(schedulers.NAME)]
     return {
         "$or": [

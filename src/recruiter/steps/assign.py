@@ -37,10 +37,10 @@ from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.store.database import Store
 
 MAX_ASSIGNED_PER_ROUND = 2000
-"""More would make the write slow, and workers receive the first jobs late."""
+"""With more jobs the write would be slow, and workers would receive the first jobs late."""
 MAX_JOBS_PER_LIMITED_LANE = 100
 MAX_OWNERS_PER_ROUND = 200
-"""Owners that are asked for jobs where a group is shared; of more, a random choice."""
+"""Maximum number of owners whose jobs a round reads for shared groups; of more owners, a random sample."""
 MAX_MALFORMED_PER_ROUND = 20
 
 
@@ -60,9 +60,9 @@ class Round:
     more: bool = False
     """There may be jobs that could be assigned immediately."""
     exhausted: bool = False
-    """No due job was left that a worker with room could have taken, now or when there is more room."""
+    """No due job is left that a worker could take now, or later when it has more room."""
     limited: int = 0
-    """The number of lanes that had to be planned."""
+    """The number of limited lanes."""
     reserved: Mapping[JobId, Reservation] = field(default_factory=dict)
     """The jobs for which room is kept: a hint for the next round."""
     unreadable: Sequence[Unreadable] = ()
@@ -115,7 +115,7 @@ def assign(
             refused = not store.roster.assign(assignments, term)
             lookahead.continue_from(None if refused else _snapshot(store, term, rules, open_pools))
             return replace(nothing, given=_counts(assignments), refused=refused, more=True)
-    # Read after the roster and before the jobs: only this leader adds to it, so a job that is free now stays free.
+    # Held jobs are read after the roster and before waiting jobs. Only this leader adds to them: a free job stays free.
     held = store.roster.held() if entries.unreadable or any(worker.holds for worker in roster) else set[JobId]()
     lanes = store.due_jobs.lanes_to_plan()
     found = replace(nothing, lanes=tuple(lane for lane in lanes if lane != MARKED_LANE), marked=MARKED_LANE in lanes)
@@ -167,13 +167,14 @@ def _room(pool: WorkerPool) -> int:
 
 
 def _snapshot(store: Store, term: int, rules: Rules, open_pools: Sequence[WorkerPool]) -> object:
-    """The facts that jobs found ahead depend on (domain/planning/lookahead.py); None when they must not be kept."""
+    """The facts on which jobs found ahead depend (domain/planning/lookahead.py); None when they must not be kept."""
     fence_time = fence_time_of(store)
     return (term, fence_time, rules, open_pools[0].kind) if fence_time and len(open_pools) == 1 else None
 
 
 def _after(worker: RosterWorker, packing: Packing) -> RosterWorker:
-    """The worker as it will be: it holds the jobs of the plan, and the slots that are kept for others are taken."""
+    """The worker after the plan: it holds the planned jobs, and its slots that are kept for other jobs count as
+    taken."""
     taken = len(packing.assignments.get(worker.id, ())) + packing.kept.get(worker.id, 0)
     return replace(worker, holds=worker.holds + taken) if taken else worker
 
@@ -187,7 +188,7 @@ class _Planner:
         self._rules = situation.rules
         self._now = situation.now
         self._taken = set(situation.held)
-        """Jobs that are held, or that this round gives."""
+        """Jobs that are held, or that this round assigns."""
         self._fair = _FairOrder(store, situation, turns)
         self._meter = situation.meter()
         open_lanes = [lane for lane in lanes if self._rules.pauses(group_and_task(lane)[0]) is None]
@@ -200,9 +201,9 @@ class _Planner:
         """The assigned jobs that count, with their lanes."""
         self.malformed: list[Unreadable] = []
         self.has_candidates = False
-        """Whether jobs of limited lanes wait, or did until this round."""
+        """Whether jobs of limited lanes waited when the round began."""
         self.is_full = False
-        """Whether free lanes may have more jobs than there was room."""
+        """Whether free lanes may have more jobs than the workers had room for."""
 
     # -- limited lanes -------------------------------------------------------------------------------------------
 
@@ -220,8 +221,8 @@ class _Planner:
         return packing
 
     def _candidates(self) -> list[Candidate]:
-        """The next jobs of each limited lane, as many as could start now, and one if none could: it may have to
-        reserve. A lane at its limit is not read at all. Free jobs are, where they compete for the same slots."""
+        """The next jobs of each limited lane: as many as could start now, but at least one, because it may need a
+        reservation. Lanes at their limit are not read. Free jobs that compete for the same slots are included."""
         workers, holders = self._situation.workers, self._situation.holders
         for job in holders:
             self._meter.take(job.lane, job.id)
@@ -236,7 +237,7 @@ class _Planner:
                 counts[text] = count
         if not counts:
             return []
-        # Few of the held jobs are of these lanes, and they are known; should one be missing, it is left out afterwards.
+        # The query excludes the held jobs that count against limits. Other held jobs are filtered out below.
         found = self._store.due_jobs.candidates_of_each(counts, self._now, {job.id for job in holders})
         self.malformed += found.unreadable
         limited = [candidate for candidate in found if candidate.id not in self._taken]
@@ -262,8 +263,8 @@ class _Planner:
     # -- free lanes ----------------------------------------------------------------------------------------------
 
     def fill(self, workers: Iterable[RosterWorker], lookahead: Lookahead) -> Sequence[JobId]:
-        """Fills these workers from the free lanes. Returns jobs that were found beyond their room, for the next rounds:
-        only where one pool has all the room, and no job has to be planned or to wait for its turn."""
+        """Fills these workers from the free lanes. Returns jobs that were found beyond their room, for the next rounds.
+        This needs a single pool with room, no limited lane and no shared group."""
         open_pools = pools(workers)
         looks_ahead = len(open_pools) == 1 and not self.limited_lanes and not self._rules.fair
         beyond: Sequence[JobId] = ()

@@ -2,8 +2,8 @@
 
 gather    one set of writes for the batch
 write     one transaction, fenced by the registration of the worker
-bisect    if MongoDB refuses a document, or another transaction holds it, halves of the batch are written, until the
-          outcome at fault is alone
+bisect    if MongoDB refuses a document, or another transaction holds it, the batch is halved until the outcome at
+          fault is alone
 reduce    smaller forms of that outcome are written, until MongoDB accepts one
 
 `run_inline` writes the outcome of one job that ran in the calling process.
@@ -45,9 +45,9 @@ def settle(
     """Writes the outcomes and releases the jobs; returns the worker's remaining jobs.
 
     If MongoDB refuses a document, `on_reduced` is called with its job, and a smaller form of the outcome is stored. If
-    another transaction holds a job, it is left, and `on_locked` is called with it. Raises DocumentLocked if no job
-    could be settled, or without `on_locked`. Raises Superseded, with nothing written, when the worker was retired.
-    After every other error the batch can be settled again.
+    another transaction holds a job, its outcome is not written, and `on_locked` is called with the job. Raises
+    DocumentLocked if no job could be settled, or if `on_locked` is None. Raises Superseded, with nothing written, when
+    the worker was retired. After every other error the batch can be settled again.
     """
     answers: list[Holding] = []
     locked: list[DocumentLocked] = []
@@ -72,7 +72,7 @@ def settle(
             write_reduced(id, outcome, error)
 
     def write_reduced(id: JobId, outcome: Outcome, refused: DocumentRefused) -> None:
-        """Writes the first form of an outcome that is not refused. Raises the last refusal when all are."""
+        """Writes the first form of an outcome that MongoDB accepts. Raises the last refusal if it accepts none."""
         original = dict(store.scheduled.fetch([id])).get(id)
         if original is None and isinstance(outcome, Rescheduled):
             write([(id, None)])  # the job was removed: there is nothing to keep
@@ -94,8 +94,8 @@ def settle(
 def as_children_left_them(
     store: Store, outcomes: Sequence[tuple[JobId, Outcome | None]], crashed: Collection[JobId]
 ) -> list[tuple[JobId, Outcome | None]]:
-    """The outcomes, corrected by facts that only a dead child knew: a crashed job may have ended in its own
-    transaction; and a crashed job is archived with its stored checkpoints, from which a recovered job continues."""
+    """The outcomes, corrected by the facts that a dead child has stored. A crashed job may have ended in its own
+    transaction. Otherwise it is archived with its stored checkpoints, from which a recovered job continues."""
     archived = {id: decode_leniently(raw) for id, raw in store.archived.raw(crashed).items()}
     settled = {id: Settled(event_of(ended)) for id, ended in archived.items() if not _has_crashed(ended)}
     ended = [id for id, outcome in outcomes if id in crashed and isinstance(outcome, ToArchive) and id not in settled]
@@ -109,7 +109,7 @@ def as_children_left_them(
 
 
 def _has_crashed(archived: Document) -> bool:
-    """Whether it is the outcome of a crash, which was written before with an unknown outcome."""
+    """Whether the document records a crash: an earlier write of this settlement succeeded, but its answer was lost."""
     last = archived.get("last_execution")
     return isinstance(last, dict) and bool(last.get("crashed"))
 

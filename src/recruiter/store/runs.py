@@ -279,7 +279,7 @@ class Checkpoints:
         self._used.clear()
 
     def slept(self, name: str, problem: str | None = None) -> list[Document]:
-        """All checkpoints, with a sleep of this name: it is over when the job runs again."""
+        """All checkpoints, with a sleep of this name: the sleep ends when the job runs again."""
         self._kept |= {checkpoint.name: checkpoint for checkpoint in self._given_up.values()}
         slept = checkpoint_document(Checkpoint(name, self._now(), problem=problem))
         return [*self._fields().get("checkpoints", ()), slept]
@@ -302,8 +302,8 @@ class Checkpoints:
     # -- changed code --------------------------------------------------------------------------------------------
 
     def changes(self) -> str | None:
-        """What has changed in the code since an earlier run, for a run that has passed all its checkpoints. The order
-        means something only in a job that runs in one thread."""
+        """The changes in the code since an earlier run, for a run that has passed all its checkpoints. The order means
+        something only in a job that runs in one thread."""
         before = [name for name in self._before if not name.startswith((FAILURE, GAVE_UP))]
         unused = [name for name in before if name not in self._used]
         in_code = [name for name in self._used if name in before]
@@ -320,8 +320,8 @@ class Checkpoints:
         return self.next_name(f"{_WAIT_FOR if len(signals) == 1 else _WAIT_FOR_ANY} {_AND.join(signals)}")
 
     def signal_numbers(self, wait: str, signals: Sequence[str]) -> list[tuple[str, int]]:
-        """The number of the signal of each name that this wait takes: each earlier wait took one, but for those that
-        timed out, and those that took a signal of another name."""
+        """The number of the signal of each name that this wait takes: each earlier wait took one signal, except waits
+        that timed out and waits that took a signal of another name."""
         earlier = self._waits[: self._waits.index(wait)]
         return [(signal, 1 + sum(self._takes(signal, other) for other in earlier)) for signal in signals]
 
@@ -361,7 +361,8 @@ class Checkpoints:
     # -- for the outcome -----------------------------------------------------------------------------------------
 
     def fields(self) -> Document:
-        """For an archived document, or one that is stored for the first time; empty if nothing is new."""
+        """The fields for an archived document, or for a document that is stored for the first time; empty if nothing is
+        new."""
         return self._fields() if len(self._kept) > len(self._before) else {}
 
     def _fields(self) -> Document:

@@ -1,7 +1,7 @@
 """The transactions that move jobs from one collection to another, all or nothing.
 
     mark      roster write  +  scheduled update                                     before an at-most-once job starts
-    begin     roster write  +  scheduled update                                     by a job that writes itself: runs.py
+    begin     roster write  +  scheduled update                                     by a run: steps, waits (runs.py)
     settle    roster.$pull  +  archived insert  +  scheduled delete / update        by the worker that holds the jobs
     retire    roster delete +  scheduled update / archived insert                   by the leader, a silent worker
     set aside lease fence   +  archived insert  +  scheduled delete                 by the leader, jobs without a holder
@@ -177,8 +177,8 @@ class Transactions:
     def mark_started(
         self, worker: str, ids: Sequence[JobId], at: datetime, debounced: Mapping[JobId, datetime] = _NONE
     ) -> Marked:
-        """Writes that these at-most-once jobs, and debounced jobs that are still due at this time, start here. Proves
-        that the worker holds them: a retired worker, or a late write, must not mark the job of another worker. Raises
+        """Marks at-most-once jobs as started here, and also debounced jobs that are still due at this time. Proves that
+        the worker holds them: a retired worker, or a late write, must not mark the job of another worker. Raises
         Superseded, with nothing written, when the worker is no longer on the roster."""
 
         def write(session: ClientSession) -> Marked:
@@ -213,9 +213,9 @@ class Transactions:
     def retire_all(
         self, silent: Sequence[tuple[str, int] | Unreadable], decide: DecideOutcomes
     ) -> list[LastEntry | None]:
-        """Removes silent workers, by id and beats, and unreadable entries from the roster. `decide` returns the
-        outcomes of the jobs that a worker was running, and of the jobs that it may have started since its last
-        heartbeat: the next few in its list. Returns the last entry of each worker, or None for an entry that has
+        """Removes silent workers, by id and heartbeat counter, and unreadable entries from the roster. `decide` returns
+        the outcomes of the jobs that a worker was running, and of the jobs that it may have started since its last
+        heartbeat: the first jobs in its list. Returns the last entry of each worker, or None for an entry that has
         changed or no longer exists."""
 
         def write(session: ClientSession) -> list[LastEntry | None]:
@@ -259,7 +259,8 @@ class Transactions:
     def archive_reduced(
         self, id: JobId, outcome: ToArchive, refused: DocumentRefused, now: datetime, term: int, holder: str
     ) -> None:
-        """The same for a job whose outcome MongoDB refuses: stores smaller forms of it. Raises the last refusal."""
+        """Like `archive_unheld`, for a job whose outcome MongoDB refuses: stores a smaller form of the outcome. Raises
+        the last refusal."""
         for form in reduced(id, outcome, None, now, str(refused)):
             if isinstance(form, ToArchive):
                 try:
@@ -302,7 +303,7 @@ class Transactions:
         except (BulkWriteError, DuplicateKeyError) as error:
             if not is_duplicate(error):
                 raise
-            # It is ours, if the answer was lost.
+            # If only the answer was lost, the archived document is this one.
             return bool(self._archived.collection.find_one({"_id": id}) == decode(ended.document))
         return True
 
@@ -322,7 +323,8 @@ class Transactions:
 
     @store_call
     def by_hand(self, write: Callable[[ClientSession], T], locked_for: float = LONGEST_TRANSACTION) -> T:
-        """Runs the writes of a person or producer, on a separate session: many of them may run at the same time."""
+        """Runs the writes of a person or producer, on a separate session: many such transactions may run at the same
+        time."""
         with self._client.start_session() as session:
             return run_transaction(session, write, locked_for=locked_for)
 
@@ -340,7 +342,7 @@ class Transactions:
         term: int,
         holder: str,
     ) -> list[Plan] | None:
-        """Creates occurrences and moves their schedulers on. `decide` gets the urns that have a job that has not ended.
+        """Creates occurrences and advances their schedulers. `decide` receives the urns with a job that has not ended.
         None, with nothing written, when a scheduler has changed since it was read."""
 
         def write(session: ClientSession) -> list[Plan] | None:
@@ -366,7 +368,7 @@ class Transactions:
                 raise Superseded(f"term {term} is over; nothing was written")
 
     def _insert_new(self, jobs: Sequence[Job], session: ClientSession) -> None:
-        """Stores jobs, except for ids in use: of a scheduler that was created again after a clock was set back."""
+        """Stores jobs, except jobs whose id is in use: the scheduler was created again after a clock was set back."""
         by_id = {job.id: job_document(job) for job in jobs}
         for id in self.ids_in_use(by_id, session):
             del by_id[id]
@@ -431,7 +433,7 @@ class Transactions:
 
 
 class _Fence:
-    """The first write of a transaction, which proves the right to make it. A conflict there is not a conflict about the
+    """The first write of a transaction, which proves the right to write. A conflict there is not a conflict about the
     jobs: a smaller batch would meet it too."""
 
     def __init__(self, what: str) -> None:

@@ -1,4 +1,4 @@
-"""The calls that a process is in now, as text: for a person who asks what a running job does.
+"""The current calls of a process, as text: for a person who wants to know why a job still runs.
 
 Only places in code, never values. A thread reads it while the job runs on; a job that holds the interpreter in C code
 cannot be looked at until it lets go.

@@ -51,11 +51,11 @@ _IDLE_SECONDS, _RUNNING_SECONDS = 1.0, 0.25
 _STALE_SECONDS = 1.0
 """Time that jobs may wait here while no child takes any; then they go back to the roster."""
 _END_WITHIN_SECONDS = 5.0
-"""Time in which a child must end after it was asked to and runs nothing, or has closed its pipe."""
+"""Time in which a child must end after it has closed its pipe, or was asked to end and runs no job."""
 _HELLO_WITHIN_SECONDS = 300.0
 """Time in which a new child must have loaded the application."""
 _DEAF_FOR_SECONDS = 3.0
-"""After this time a child that runs nothing, and does not start the jobs that it was sent, is replaced."""
+"""After this time, a child is replaced if it runs no job and does not start the jobs that it was sent."""
 _FLUSHED_WITHIN_SECONDS = 3.0
 """Time for the instruments of children to send their data when the worker ends."""
 _LISTENER_ERRORS_EVERY_SECONDS = 60.0
@@ -99,8 +99,8 @@ class Dispatcher:
 
     @property
     def has_free_slot(self) -> bool:
-        """The children have more free places than jobs wait. Giving a waiting job to a child does not change this: the
-        fetcher may ask before or after that."""
+        """Whether the children have more free places than there are waiting jobs. Giving a waiting job to a child does
+        not change this: the fetcher may ask before or after that."""
         free_places = sum(child.free_places for child in list(self._pool.handles))
         return self._accepting and free_places > self._held_jobs.waiting
 
@@ -121,12 +121,12 @@ class Dispatcher:
         self.wake()
 
     def ask_to_stop(self) -> None:
-        """The jobs can ask whether the worker is about to stop: from now on it is."""
+        """From now on, `current_job.stop_asked` is true in every job of this worker."""
         for child in list(self._pool.handles):
             child.claims.ask_to_stop()
 
     def kill(self) -> None:
-        """For the second signal: no result is saved."""
+        """Kills all children, after the second signal: no result is saved."""
         for child in list(self._pool.handles):
             child.kill()
 
@@ -193,7 +193,8 @@ class Dispatcher:
         return not any(child.load for child in self._pool.handles)
 
     def end_children(self) -> list[RunningJob]:
-        """Ends every child immediately; returns the jobs that they were running. Answers that were sent count."""
+        """Ends every child immediately; returns the jobs that they were running. Answers that children have already
+        sent are used."""
         interrupted: list[RunningJob] = []
         for child in self._pool.handles:
             child.kill()
@@ -226,11 +227,11 @@ class Dispatcher:
     def _obey_recalls(self) -> None:
         for _ in range(self._recalls.qsize()):
             ids = self._recalls.get()
-            self._held_jobs.hand_back_untaken(ids)  # withdrawn since
+            self._held_jobs.hand_back_untaken(ids)  # put back since
             for child in self._pool.handles:
                 self._held_jobs.hand_back(job.id for job in child.withdraw_these(ids))
             if any(child.may_start(ids) for child in self._pool.handles):
-                self._recalls.put(ids)  # a child is just claiming something: again in the next turn
+                self._recalls.put(ids)  # a child is claiming a job: try again in the next turn
 
     def _obey_flags(self) -> None:
         """Hands back cancelled jobs that have not started: the leader archives them. Running jobs are interrupted."""
@@ -283,7 +284,7 @@ class Dispatcher:
         self._held_jobs.ended(outcomes)
 
     def _hear_of_itself(self, child: ChildHandle, kind: int, message: Document) -> None:
-        """A message of a child that is about no job."""
+        """Handles a message of a child that concerns no job."""
         if kind == pipe.LISTENER_ERROR:
             self._tell_listener_error(message)
         elif kind == pipe.STACK:
@@ -299,7 +300,7 @@ class Dispatcher:
             self._events.emit("child.broken", pid=child.pid, trace=message["trace"])
 
     def _tell_end(self, job: HeldJob, outcome: outcomes.Outcome | None) -> None:
-        """Emits the event about an outcome; about a success without notes only at the level that wants it."""
+        """Emits the event about an outcome; for a success without notes, only at the log level debug."""
         event = None if outcome is None else outcome.event
         if event is None or (event.name == "job.ended" and not event.notes and not self._tells_successes):
             return
@@ -308,7 +309,7 @@ class Dispatcher:
         self._emit(event.name, job, **event.fields)
 
     def _tell_listener_error(self, message: Document) -> None:
-        """A listener failed in a child: reported now and then, with the number of failures since."""
+        """Reports that a listener failed in a child: rarely, with the number of failures since the last report."""
         times = self._listener_errors.due(message["event"], self._clock.monotonic(), message["times"])
         if times:
             error = message["error"] if times == 1 else f"{message['error']} ({times} times)"
@@ -361,14 +362,14 @@ class Dispatcher:
         self._read_rest(child, lambda _run, _how: None)
 
     def _forget(self, child: ChildHandle) -> None:
-        """The last step: all its jobs have outcomes, or were put back."""
+        """Removes a dead child. Call this last, when all its jobs have outcomes or were put back."""
         self._pipes.remove(child)
         self._pool.remove(child)
 
     # -- regular checks ------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Looks after children that are stuck, jobs that are stale, and memory."""
+        """Handles stuck children, stale jobs, overruns, and children that use too much memory."""
         now = self._clock.monotonic()
         if self._held_jobs.worker:
             self._pool.replenish(self._held_jobs.worker)

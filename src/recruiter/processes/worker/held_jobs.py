@@ -16,21 +16,21 @@
                        │  to_settle        │   the settler
                        ▼                   │
                     SETTLING ──────────────┘
-                       │  settled             the answer to its release: only now it is no longer ours
+                       │  settled             the answer to its release: the worker now forgets the job
                        ▼
 
 Every answer of the roster carries the whole list, and two counters that only grow: the number of releases (`settled`)
-and of assignments (`given`). Threads ask independently, so answers can arrive out of order. An old one names jobs that
-have been released since; the counters show that it is old, and it is ignored. Otherwise a job that was handed back, or
-settled for a retry, could be started here a second time while another worker holds it. For the same reason an id stays
-known until its release is answered, even while the outcome of the release is unknown.
+and of assignments (`given`). Threads ask independently, so answers can arrive out of order. An old answer names jobs
+that were released later; the counters show its age, and it is ignored. Otherwise a job that was handed back, or settled
+for a retry, could be started here a second time while another worker holds it. For the same reason an id stays known
+until its release is answered, even while the outcome of the release is unknown.
 
 The change event of an assignment names only the new jobs, and the number of the assignment. It counts if that number is
-greater than in the newest list: that list names all jobs of earlier assignments that were not released. The numbers of
-other events prove nothing: a job may have been learned from a list, run and released before its event arrives.
+greater than in the newest list: that list names all jobs of earlier assignments that were not released. Other events
+are ignored: a job may have been learned from a list, run and released before its event arrives.
 
-A job that a list no longer names, although this worker has not released it, is not ours: it is forgotten, recalled from
-the runner, and its outcome is not written.
+If a new list omits a job that this worker has not released, the worker has lost the job. The worker forgets it, recalls
+it from the runner, and does not write its outcome.
 """
 
 from __future__ import annotations
@@ -60,10 +60,11 @@ _NONE: Mapping[JobId, TellEnd | None] = MappingProxyType({})
 JobOutcome = tuple[JobId, Outcome | None]
 
 _FAR_MORE_FACTOR, _ALWAYS_HELD_JOBS = 4, 20
-"""A worker holds far too many jobs if it holds this many times the jobs that it will end soon, and a few more."""
+"""A worker holds far too many jobs if it holds more than this factor times the jobs that it will end soon, plus this
+number."""
 MAX_FETCHED_JOBS = 400
 AWAITED_WITHIN_SECONDS = 0.025
-"""Outcomes that other jobs wait for gather for this time at most: the next step of a flow, the next job under a
+"""Maximum time for which an outcome waits if another job waits for it: the next step of a flow, or the next job under a
 limit."""
 MAX_SETTLED_JOBS = 1000
 MAX_SETTLED_BYTES = 32 * 1024 * 1024
@@ -134,7 +135,7 @@ class HeldJobs:
         self.limited: Set[str] = frozenset()
         """The tasks and groups that have a limit, as `task:NAME` and `group:NAME`."""
         self.outcomes_may_wait = math.inf
-        """Seconds for which the outcomes that have gathered may wait, by what other jobs need of them."""
+        """Seconds for which the gathered outcomes may wait: few if other jobs wait for one of the outcomes."""
         self._settling = 0
         self._dead_children: list[int] = []
         """Processes that may have died in a transaction of their job."""
@@ -148,7 +149,7 @@ class HeldJobs:
         self._recall = recall
 
     def state(self, id: JobId) -> HeldState | None:
-        """None of a job that is not held."""
+        """The state of a job; None if the job is not held."""
         with self._lock:
             return self._states.get(id)
 
@@ -209,13 +210,14 @@ class HeldJobs:
     # -- the fetcher -------------------------------------------------------------------------------------------------
 
     def to_fetch(self) -> list[JobId]:
-        """The next ones, up to a bound: the first jobs of a large assignment start while the rest is fetched."""
+        """The next jobs to fetch, up to a bound: the first jobs of a large assignment start while the others are
+        fetched."""
         with self._lock:
             ids, self._to_fetch = self._to_fetch[:MAX_FETCHED_JOBS], self._to_fetch[MAX_FETCHED_JOBS:]
             return ids
 
     def not_fetched(self, ids: Iterable[JobId]) -> None:
-        """Fetching failed; to be tried again."""
+        """Fetching failed: these jobs are fetched again."""
         with self._lock:
             self._to_fetch[:0] = [id for id in ids if self._states.get(id) is HeldState.ASSIGNED]
 
@@ -250,8 +252,8 @@ class HeldJobs:
         return not (job.is_cancelled or job.is_paused or is_doubtful) and self._may_start(job)
 
     def to_mark(self, slots: int) -> list[HeldJob]:
-        """At-most-once and debounced jobs, as many as can start now; the fewer are marked, the fewer are lost with this
-        process."""
+        """At-most-once and debounced jobs to mark, as many as can start now. More marks would mean more lost jobs if
+        this process dies."""
         with self._lock:
             again = sum(job.id in self._marks for job in self._to_mark)  # marking these failed
             count = min(len(self._to_mark), max(0, slots - len(self._marks) + again))
@@ -260,13 +262,14 @@ class HeldJobs:
             return jobs
 
     def not_marked(self, jobs: list[HeldJob]) -> None:
-        """Marking failed; to be tried again. It may have succeeded anyway: a job that goes back now loses its mark."""
+        """Marking failed: these jobs are marked again. The failed write may have succeeded, so a job that is handed
+        back loses its mark."""
         with self._lock:
             again = [job for job in jobs if self._states.get(job.id) is HeldState.FETCHED]
             self._to_mark.extendleft(reversed(again))
 
     def marked(self, jobs: Iterable[HeldJob]) -> None:
-        """These may start."""
+        """These jobs are marked and may start."""
         with self._lock:
             mine = [job for job in jobs if self._states.get(job.id) is HeldState.FETCHED]
             self._waiting.extendleft(reversed(mine))
@@ -287,7 +290,7 @@ class HeldJobs:
             return jobs
 
     def put_back(self, jobs: list[HeldJob]) -> None:
-        """Taken jobs that have not started are the next to be taken again, unless they must no longer start."""
+        """Puts taken jobs that have not started at the head of the queue, unless they must no longer start."""
         with self._lock:
             mine = [job for job in jobs if self._states.get(job.id) is HeldState.TAKEN]
             refused = [job.id for job in mine if not self._may_start(job)]
@@ -362,8 +365,8 @@ class HeldJobs:
         return has_marks
 
     def flows(self) -> set[ObjectId]:
-        """The flows of which it holds steps, to ask which of them are paused. A step that is being fetched now may have
-        been read before the pause, and its flow is not among these: it goes back."""
+        """The flows whose steps it holds; the caller asks which flows are paused. A step that is being fetched may have
+        been read before a pause, and its flow is not in the result: the step is handed back."""
         with self._lock:
             coming = set(self._to_fetch)
             assigned = (id for id, state in self._states.items() if state is HeldState.ASSIGNED)
@@ -371,8 +374,8 @@ class HeldJobs:
             return {job.flow for job in self._jobs.values() if job.flow is not None}
 
     def allow(self, may_start: Callable[[HeldJob], bool]) -> bool:
-        """From now on only jobs start of which this is true. The others are handed back, or recalled from the runner.
-        True when some were handed back."""
+        """From now on, a job starts only if `may_start` is true for it. The other jobs are handed back, or recalled
+        from the runner. True when jobs were handed back."""
         with self._lock:
             self._may_start = may_start
             refused = {id for id, job in self._jobs.items() if not may_start(job)}
@@ -384,8 +387,8 @@ class HeldJobs:
         return bool(handed_back)
 
     def hand_back_all_but(self, most: int) -> None:
-        """If it holds far more jobs than it will end soon, because jobs take longer than earlier ones, the last jobs go
-        back: urgent jobs, limits and pauses would have to wait for them."""
+        """Hands back the last jobs if the worker holds far more jobs than it will end soon, because jobs take longer
+        than before. Otherwise urgent jobs, limits and pauses would have to wait for them."""
         with self._lock:
             untaken = [id for id, state in self._states.items() if state in _NOT_TAKEN]
         if len(untaken) > _FAR_MORE_FACTOR * most + _ALWAYS_HELD_JOBS:
@@ -394,14 +397,14 @@ class HeldJobs:
     # -- the settler -------------------------------------------------------------------------------------------------
 
     def child_died(self, pid: int, jobs: Mapping[JobId, TellEnd | None] = _NONE) -> None:
-        """Called before the outcomes of its jobs: the settler first ends the transaction that the child may have left
-        open, and only then learns how the jobs have ended."""
+        """Call this before the outcomes of its jobs are reported: the settler first ends the transaction that the child
+        may have left open, and only then writes the outcomes."""
         with self._lock:
             self._dead_children.append(pid)
             self._died_with.update(jobs)
 
     def died_with_children(self, ids: Iterable[JobId]) -> dict[JobId, TellEnd | None]:
-        """The jobs among these that ran in a child that died, which may have known more about them."""
+        """The jobs among these that ran in a dead child. The child may have stored more facts about them."""
         return {id: self._died_with[id] for id in ids if id in self._died_with}
 
     def dead_children(self) -> list[int]:
@@ -436,10 +439,10 @@ class HeldJobs:
             return batch
 
     def settled(self, outcomes: Iterable[JobOutcome], holding: Holding) -> bool:
-        """These are no longer ours; takes note of what still is. True when there are new jobs to fetch."""
+        """Forgets these settled jobs, and takes note of the remaining jobs. True when there are new jobs to fetch."""
         ids = [id for id, _ in outcomes]
         with self._lock:  # one lock for all: in between, an old answer would bring the jobs back
-            lost = self._compare(holding)  # first: these are known, and what names them is older
+            lost = self._compare(holding)  # first, while these jobs are known: an answer that names them is older
             for id in ids:
                 self._states.pop(id, None)
                 self._died_with.pop(id, None)
@@ -451,7 +454,7 @@ class HeldJobs:
         return has_new
 
     def not_settled(self, outcomes: list[JobOutcome]) -> None:
-        """Writing them failed; to be tried again. It may have succeeded anyway."""
+        """Writing these outcomes failed: they are written again. The failed write may have succeeded."""
         with self._lock:
             self._states.update((id, HeldState.ENDED) for id, _ in outcomes)
             self._outcomes.extendleft(reversed(outcomes))

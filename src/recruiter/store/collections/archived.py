@@ -108,7 +108,7 @@ class Archived(ParsedCollection):
 
     @store_call
     def get_many(self, ids: Iterable[JobId]) -> dict[JobId, ArchivedJob]:
-        """Raises UnreadableDocument if one of them cannot be read."""
+        """Raises UnreadableDocument if a document cannot be read."""
         found = (readable(_job(document)) for document in self._raw.find({"_id": {"$in": list(ids)}}))
         return {job.id: job for job in found}
 
@@ -133,7 +133,7 @@ class Archived(ParsedCollection):
 
     @store_call
     def latest(self, urn: str, *, done: bool | None = None) -> ArchivedJob | None:
-        """The last ended job of this urn; with `done`, the last one that succeeded or did not."""
+        """The last ended job of this urn; with `done`, the last job that succeeded (True) or did not (False)."""
         query: Document = {"urn": urn} if done is None else {"urn": urn, "done": done}
         found = map(_job, self._raw.find(query, sort=[("archived_at", -1)], hint=BY_URN))
         return next((job for job in found if not isinstance(job, Unreadable)), None)
@@ -160,7 +160,7 @@ class Archived(ParsedCollection):
 
     @store_call
     def claim_unreported(self, tasks: Set[str], since: datetime) -> bytes | None:
-        """A job of these tasks that ended since then without its own process, as it is stored; None if there is none.
+        """The stored form of a job of these tasks that ended since then without its own process; None if there is none.
         No other caller gets it."""
         query: Document = {"unreported": {"$gte": since}, "task": {"$in": list(tasks)}}
         found = self._raw.find_one_and_update(query, {"$unset": {"unreported": ""}}, hint=UNREPORTED)
