@@ -1,7 +1,7 @@
 """The actions of the console: a question with the effect and the number of jobs, the action, and its outcome.
 
-All of them go through `ActionRunner.do`, which refuses where actions are not allowed, and records each action and its
-user first.
+Every action goes through `ActionRunner.do`. It refuses actions that are not allowed, and records each action and its
+user beforehand.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class RequestedAction:
     """An action that a user asks for."""
 
     verb: str
-    """One of `VERBS`."""
+    """A name in `VERBS`."""
     ids: tuple[str, ...] = ()
-    """Jobs by their ids; or:"""
+    """The ids of the jobs; empty if `words` selects them."""
     words: Mapping[str, list[str]] = field(default_factory=dict)
-    """jobs by a filter."""
+    """The conditions of a filter that selects the jobs; empty if `ids` does."""
     name: str = ""
     """A group, worker, schedule, or the subject of a limit."""
     reason: str | None = None
@@ -51,7 +51,7 @@ class RequestedAction:
     count: str | None = None
     per: str | None = None
     again: bool = False
-    """Recover also jobs that succeeded."""
+    """Whether jobs that succeeded are recovered too."""
     to: str | None = None
     """The new time of jobs that are rescheduled, or their new priority."""
 
@@ -64,7 +64,7 @@ class Question:
     button: str
     effect: str
     danger: bool = False
-    """There is no way back."""
+    """Whether the action cannot be undone."""
     asks: str = ""
     """The value that the action needs in `to`."""
 
@@ -240,7 +240,7 @@ _REPEATED = " A job that succeeded does its work a second time."
 
 
 def _options(request: RequestedAction, by: str) -> dict[str, Any]:
-    """The options of an action on jobs. Raises SettingsError for a time or priority that is none."""
+    """The options of an action on jobs. Raises SettingsError for an invalid time or priority."""
     options: dict[str, Any] = {"by": by, "reason": request.reason} if JOB_ACTIONS[request.verb].has_author else {}
     text = (request.to or "").strip()
     match request.verb:
@@ -268,7 +268,7 @@ def _options(request: RequestedAction, by: str) -> dict[str, Any]:
 
 
 class ActionRunner:
-    """Asks, does, and writes down."""
+    """Asks for confirmation, runs actions, and records them."""
 
     def __init__(self, recruiter: Recruiter, reader: Reader, allowed: bool) -> None:
         self._recruiter = recruiter
@@ -277,8 +277,8 @@ class ActionRunner:
         self._bulks = Bulks()
 
     def frozen(self, request: RequestedAction) -> RequestedAction:
-        """The same request, with a filter that means the jobs of this moment: so the question and the action are
-        about the same jobs."""
+        """The same request, with a filter that excludes later jobs, so that the question and the action concern the
+        same jobs."""
         self._check(request)
         if not request.words:
             return request
@@ -323,7 +323,7 @@ class ActionRunner:
         return self._bulks.run(act, lambda number: f"{_did(action, number).text.removesuffix('.')} so far.")
 
     def progress(self, id: str) -> Outcome:
-        """How far an action on many jobs is. Raises JobNotFound."""
+        """The progress of an action on many jobs. Raises JobNotFound."""
         return self._bulks.look(id)
 
     def close(self) -> None:
@@ -407,7 +407,7 @@ def _did(action: JobAction, number: int) -> Outcome:
 MOST = 4
 """Maximum number of actions on many jobs at the same time; each keeps MongoDB busy."""
 KEPT = 100
-"""Outcomes that can still be asked for."""
+"""Maximum number of actions on many jobs whose outcomes are kept."""
 PATIENCE = 1.5
 """Seconds that an HTTP request waits for the end."""
 _FAREWELL = 10.0
@@ -417,13 +417,13 @@ _FAREWELL = 10.0
 class Outcome:
     text: str
     undo: str | None = None
-    """The verb that takes it back, on the same name."""
+    """The verb of the action that undoes it, on the same name."""
     link: str | None = None
-    """The id of a job that was made."""
+    """The id of a job that was created."""
     running: str | None = None
     """The id of an action that still runs, for `progress`."""
     made_since: datetime | None = None
-    """The new jobs were made since then."""
+    """The new jobs were created since then."""
 
 
 @dataclass(slots=True, eq=False)
@@ -452,7 +452,7 @@ class Bulks:
         self._all: dict[str, _Bulk] = {}
 
     def run(self, act: Callable[[Progress], Outcome], told: Callable[[int], str]) -> Outcome:
-        """The outcome, or the progress so far (`told` words it). Raises the error of `act`, and TooManyViewers."""
+        """The outcome, or a message about the progress so far. Raises the error of `act`, and TooManyViewers."""
         bulk, id = _Bulk(told), secrets.token_urlsafe(9)
         with self._lock:
             if sum(1 for each in self._all.values() if not each.over.is_set()) >= MOST:
@@ -467,7 +467,7 @@ class Bulks:
         return bulk.outcome_so_far(id)
 
     def look(self, id: str) -> Outcome:
-        """How far it is, or what came of it. Raises JobNotFound."""
+        """The progress or the outcome of the action. Raises JobNotFound."""
         bulk = self._all.get(id)
         if bulk is None:
             raise JobNotFound("this action is no longer known here; the page Problems lists past actions")

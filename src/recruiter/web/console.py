@@ -81,7 +81,7 @@ class Console:
         """The door: an application that signs users in, and passes their requests on to the console. The door has one
         route without a body, so a stranger is refused before routing and before any of the body is read."""
         door = self._empty_app(lifespan=self._lifespan)
-        # The metrics for scrapers that send the token, without signing in. Other requests go on to the next route.
+        # The metrics for scrapers that send the token, without signing in. Other requests reach the next route.
         scraped = APIRouter(route_class=_ScraperRoute)
         scraped.add_api_route("/metrics", self._metrics)
         door.include_router(scraped)
@@ -238,12 +238,12 @@ class Console:
         try:
             words = filter_words.words_in(filter_words.typed(conditions))
             self._reader.filter_of(words)
-        except InvalidFilter:  # the page keeps the text, and says what is wrong with it
+        except InvalidFilter:  # the page keeps the input and shows the error
             return RedirectResponse(f"{_base(request)}jobs?{filter_words.query({}, q=text)}", 303)
         return RedirectResponse(f"{_base(request)}jobs?{filter_words.query(words, text=free)}", 303)
 
     def _complete(self, request: Request) -> Response:
-        """What the last word of the search box may become."""
+        """The completions of the last word in the search box."""
         text = request.query_params.get("q", "")[:500]
         return JSONResponse(filter_words.completions(text, self._reader.names()), headers={"cache-control": "no-store"})
 
@@ -392,7 +392,7 @@ def _told(error: Exception) -> tuple[int, str]:
 
 
 def _ours(html: str) -> Markup:
-    """The output of one of our templates, for another template: it is escaped already."""
+    """The output of a template of the console, for another template: it is escaped already."""
     return Markup(html)
 
 

@@ -56,7 +56,7 @@ def typed(text: str) -> list[tuple[str, str]]:
 
 
 def free_text(text: str) -> tuple[str, str]:
-    """The conditions in the search box, and the other words: a text to look for."""
+    """The conditions in the search box, and the other words as a search string."""
     try:
         parts = shlex.split(text)
     except ValueError:
@@ -66,7 +66,7 @@ def free_text(text: str) -> tuple[str, str]:
 
 
 def completions(text: str, names: Mapping[str, Sequence[str]]) -> list[str]:
-    """What the last word of the search box may become: a condition, or a known task, group or error."""
+    """The completions of the last word in the search box: a condition, or a known task, group or error."""
     typed = text.rsplit(" ", 1)[-1]
     word, colon, begun = typed.partition(":")
     if colon:

@@ -266,7 +266,8 @@ def _problems(reader: Reader, _pairs: Pairs) -> dict[str, Any]:
 
 
 def _ways_back(entries: Sequence[ActionEntry]) -> list[formats.SuggestedAction | None]:
-    """For each past action the action that takes it back: if there is one, and nobody acted on the same thing since."""
+    """For each past action, the action that undoes it; None if there is none, or if a later action had the same
+    subject."""
     found: list[formats.SuggestedAction | None] = []
     subjects = set()
     for entry in entries:
@@ -368,7 +369,7 @@ def _globals(assets: Assets) -> dict[str, Any]:
 
 
 def _mark(text: str) -> str:
-    """An id of an HTML element for any text."""
+    """The id of an HTML element, made from any string."""
     return hashlib.blake2s(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
 
 
@@ -398,7 +399,7 @@ _DAY = 86400
 
 
 _TOUCHING_PERCENT = 0.6
-"""Runs that are closer than this cannot be told apart, and are one bar."""
+"""Runs that are closer than this cannot be distinguished, and are drawn as one bar."""
 
 
 def hour_ticks(now: datetime, moments: list[datetime]) -> list[float]:

@@ -1,6 +1,6 @@
 """The reader: everything that the console and its API look at. The only module here that knows steps and store.
 
-Each method reads MongoDB once and returns plain values (`schemas.py`), redacted. Nothing is written, but for `record`.
+Each method reads MongoDB once and returns plain values (`schemas.py`), redacted. Only `record` writes.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _TASKS_SHOWN = 200
 ROWS = 50
 ROWS_READ_FOR_TEXT = 100
 MOST_READ_FOR_TEXT = 1_000
-"""Jobs that one page reads to find a text in what they show."""
+"""Maximum number of jobs that a page reads in a search for a string."""
 COUNTED = 10_000
 """Tabs count so far, and no further."""
 _PULSE_SECONDS = 3.0
@@ -95,7 +95,7 @@ _SET_ASIDE_SHOWN = 50
 _FLOWS_SHOWN = 50
 _STEPS_SHOWN = 100
 _ENOUGH_TO_COMPARE = 20
-"""Ended jobs of a task, fewer of which say nothing about the duration of the next one."""
+"""Minimum number of ended jobs of a task for an estimate of the duration of the next job."""
 _LONGEST_WHY = 300
 _ACTIONS_SHOWN = 20
 
@@ -188,8 +188,8 @@ class Reader:
         return self.redaction.check(filter_from_words(words))
 
     def frozen(self, words: Words, *, ended: bool) -> dict[str, list[str]]:
-        """The same conditions with fixed times and an end at the present moment: jobs that come later are not meant.
-        Raises InvalidFilter."""
+        """The same conditions with fixed times and an end at the present time, so that they exclude later jobs. Raises
+        InvalidFilter."""
         self.filter_of(words)
         now = self._store.clock.now()
         fixed = {name: list(values) for name, values in words.items()}
@@ -204,8 +204,8 @@ class Reader:
     def jobs(
         self, filter: JobFilter, *, limit: int = ROWS, after: str | None = None, text: str = ""
     ) -> schemas.JobList:
-        """A page of jobs. With `text`, only jobs that show it in their arguments, error or tags: what is redacted
-        cannot be found. It reads a bounded number of jobs, and `next` goes on from there."""
+        """A page of jobs. With `text`, only jobs that show it in their arguments, error or tags; redacted values cannot
+        be found. It reads a bounded number of jobs, and `next` continues from there."""
         if not text:
             return self._jobs(filter, limit, after)
         found: list[Any] = []
@@ -613,7 +613,7 @@ class Reader:
         return schemas.FlowsPage(now, sentences.of_flows(rows), rows, following)
 
     def _why(self, flows: Sequence[FlowReport], now: datetime) -> dict[ObjectId, str]:
-        """Why these flows do not go on, or failed. A flow with a running step goes on."""
+        """The reason why each flow waits or failed. A flow with a running step does not wait."""
         found: dict[ObjectId, str] = {}
         firsts: dict[ObjectId, Job] = {}
         for flow in flows:

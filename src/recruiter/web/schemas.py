@@ -36,7 +36,7 @@ class ErrorAnswer:
     """The answer to a request that failed."""
 
     detail: str
-    """What is wrong, and what to do."""
+    """The problem, and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class FlowRow:
     created_at: datetime
     ended_at: datetime | None
     why: str | None = None
-    """Why it does not go on, or why it failed."""
+    """The reason why it waits, or why it failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def waits(job: Job, reason: WaitReason | None, now: datetime) -> str | None:
 
 
 def slow(task: str, since: datetime | None, usual: Mapping[str, float], now: datetime) -> str | None:
-    """Says that a job which runs since then takes longer than 99 of 100 jobs of its task took; None if it does not."""
+    """A message if a job that runs since `since` takes longer than 99 of 100 jobs of its task took; otherwise None."""
     most = usual.get(task)
     if most is None or since is None or (now - since).total_seconds() <= most:
         return None
@@ -169,7 +169,7 @@ def performance(each: Performance) -> schemas.PerformanceRow:
 
 
 def shown_text(row: Mapping[str, Any]) -> str:
-    """The text of a row that a person may look for."""
+    """The searchable content of a row."""
     return " ".join(
         str(row[name] or "") for name in ("id", "task", "args", "error", "message", "owner", "tags", "why")
     ).casefold()
