@@ -1,9 +1,9 @@
 """Needs and resources: the amounts of named resources that a job asks for, and that a host has.
 
-`proc` is a number of processors, `mem` an amount of memory, kept in bytes; any other name (`gpu`, `licence:matlab`)
-means what the people who use it agree on. Amounts are kept as whole thousandths, so sums are exact: ten jobs of 0.1
-processors fill one processor, and nothing is ever left over or missing because of rounding. Finer fractions are rounded
-to the nearest thousandth, but never to nothing.
+`proc` is a number of processors, `mem` an amount of memory, kept in bytes; the users agree on the meaning of any other
+name (`gpu`, `licence:matlab`). Amounts are kept as whole thousandths, so sums are exact: ten jobs of 0.1 processors
+fill one processor, and nothing is ever left over or missing because of rounding. Finer fractions are rounded to the
+nearest thousandth, but never to nothing.
 
 Memory may be written as text. `MB` is a million bytes and `MiB` is 1024 * 1024, as the standards say (and as pydantic's
 ByteSize reads them), in small or capital letters; `2G` is `2GB`, and `2Gi` is `2GiB`. Part of a byte counts as one.
@@ -60,7 +60,7 @@ class Needs:
 
     @classmethod
     def parse(cls, text: str) -> Needs:
-        """From `mem=4294967296,proc=2`; also from what a person writes, as in "proc=2, mem=4GiB"."""
+        """From `mem=4294967296,proc=2`, or from a string that a person writes, as in "proc=2, mem=4GiB"."""
         amounts: dict[str, AmountLike | None] = {}
         for part in text.split(",", MAX_RESOURCES) if text.strip() else ():
             name, equals, amount = (piece.strip() for piece in part.partition("="))
@@ -92,7 +92,7 @@ class Needs:
         return Needs(tuple(sorted(total.items())))
 
     def __sub__(self, other: Needs) -> Needs:
-        """What is left, never less than nothing."""
+        """The remaining amounts, never below zero."""
         taken = dict(other.thousandths)
         left = ((name, amount - taken.get(name, 0)) for name, amount in self.thousandths)
         return Needs(tuple((name, amount) for name, amount in left if amount > 0))

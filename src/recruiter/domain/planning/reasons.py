@@ -32,7 +32,7 @@ class NoWorker(Reason):
 @dataclass(frozen=True, slots=True)
 class SlotsBusy(Reason):
     workers: int
-    """How many serve it."""
+    """The number of workers that serve it."""
 
     def __str__(self) -> str:
         serving = "the one worker that serves it" if self.workers == 1 else f"the {self.workers} workers that serve it"
@@ -45,7 +45,7 @@ class HostsBusy(Reason):
     needed: int
     free: int
     host: str
-    """Where least is lacking."""
+    """The host that lacks the least."""
 
     def __str__(self) -> str:
         needed, free = said(self.resource, self.needed, self.free)

@@ -18,11 +18,11 @@ class Rules:
     """The limits, pauses and fair shares that are in force."""
 
     limits: tuple[Limit, ...] = ()
-    """Those that were set, and those declared for a subject for which none was set."""
+    """The limits that an operator has set, and the declared limits of all other subjects."""
     declared: Mapping[str, Limit] = field(default_factory=dict)
     """The limits that the application declares in code, by subject."""
     set_by: Mapping[str, str | None] = field(default_factory=dict)
-    """Who has set a limit, by subject."""
+    """The author of each limit that was set, by subject."""
     paused: Mapping[str, Pause] = field(default_factory=dict)
     """By `group:NAME`, or `fleet` for all."""
     starts: Mapping[str, Sequence[Start]] = field(default_factory=dict)

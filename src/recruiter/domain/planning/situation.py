@@ -39,7 +39,7 @@ class Situation:
     @cached_property
     def capacities(self) -> dict[str, Needs]:
         """The capacity of each host: for each resource, the largest amount that any of its workers reports. A process
-        that joins for a moment and reports less must not take it away from the others."""
+        that joins briefly and reports less must not reduce the capacity for the other workers."""
         reports: dict[str, list[dict[str, int]]] = {}
         for worker in self.roster:
             reports.setdefault(worker.host, []).append(dict(worker.resources.thousandths))
@@ -96,7 +96,7 @@ class Situation:
         return None
 
     def never_fitting(self, lanes: Iterable[str]) -> dict[Lane, NeverFits]:
-        """Those of these lanes that a worker serves, and that need more than there is, be it free or not."""
+        """The lanes that a worker serves and that need more than the total resources, free or in use."""
         kinds = {Lane.parse(lane)._replace(key=None, isolated=False) for lane in lanes}
         needing = (lane for lane in kinds if lane.needs)
         return never_fit(needing, self.roster, self.capacities, self.rules.limits)
