@@ -142,7 +142,7 @@ Steps: TypeAlias = "Step[Any] | SubFlow | Iterable[Step[Any] | SubFlow] | None"
 
 @dataclass(frozen=True)
 class _Options:
-    """How a step stands in its flow."""
+    """The dependencies and the name of a step."""
 
     after: tuple[JobId, ...] = ()
     any: tuple[JobId, ...] = ()
@@ -379,7 +379,7 @@ class _Adding:
 
 
 class StepOptions(TypedDict, total=False):
-    """How a step stands in its flow: see `add`."""
+    """The dependencies and the name of a step: see `add`."""
 
     after: Steps
     after_any: Steps
