@@ -110,8 +110,7 @@ _BAD = (StepState.FAILED, StepState.GONE)
 
 
 def verdict(step: FlowStep, states: Mapping[JobId, StepState]) -> Verdict:
-    """The decision, by the states of the steps that it waits for. A single failure decides, in any state of the other
-    steps."""
+    """The decision, by the states of the steps that it waits for. One failed required step is enough for FAIL."""
     found = {each: states.get(each, StepState.GONE) for each in step.after}
     required = {state for each, state in found.items() if each not in step.any and each not in step.failed}
     if not required.isdisjoint(_BAD):
