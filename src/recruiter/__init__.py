@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from recruiter.flow import FlowHandle as FlowHandle
     from recruiter.flow import Step as Step
     from recruiter.flow import SubFlow as SubFlow
+    from recruiter.flow import SubFlowHandle as SubFlowHandle
     from recruiter.repeatable import RepeatableJob as RepeatableJob
     from recruiter.repeatable import SchedulerHandle as SchedulerHandle
     from recruiter.results import JobHandle as JobHandle
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from recruiter.task import Task as Task
     from recruiter.views.flows import FlowReport as FlowReport
     from recruiter.views.flows import StepReport as StepReport
+    from recruiter.views.flows import SubFlowReport as SubFlowReport
     from recruiter.workable import Workable as Workable
 
 __version__ = "0.1.0"

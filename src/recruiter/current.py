@@ -161,7 +161,7 @@ class CurrentJob:
         return self._attempt.runner.stop_asked()
 
     def _owner(self) -> Any:
-        owner = self._attempt.runner.owner(self.task)
+        owner = self._attempt.runner.application_of(self.task)
         if owner is None:
             raise NoCurrentJob("this job runs without an application")
         return owner
@@ -220,7 +220,7 @@ class CurrentJob:
         Superseded when another worker holds the job.
         """
         checkpoints = self._checkpoints(name)
-        rules = _rules(function, kwargs)
+        rules = _take_rules(function, kwargs)  # they are no longer in kwargs
         returns, kept = _returns(function), checkpoints.find(name)
         if kept is None:
             if iscoroutinefunction(function):
@@ -231,7 +231,7 @@ class CurrentJob:
                 call = partial(function, *args, **kwargs)
                 done = call() if rules.seconds is None else _within(rules.seconds, name, call)
             except Exception as error:
-                self._again(checkpoints, name, rules, error)
+                self._pause_or_give_up(checkpoints, name, rules, error)  # does not return if it is tried again
                 raise
             if isinstance(done, CoroutineType):
                 done.close()
@@ -271,7 +271,7 @@ class CurrentJob:
         """Like `once`, in an `async def`: `await current_job.aonce("charge", charge_card, order)`. The function is an
         `async def`, which is awaited, or a plain one, which is called in a thread and does not block the event loop."""
         checkpoints = self._checkpoints(name)
-        rules = _rules(function, kwargs)
+        rules = _take_rules(function, kwargs)  # they are no longer in kwargs
         returns, kept = _returns(function), checkpoints.find(name)
         if kept is None:
             _check_not_given_up(checkpoints, name)
@@ -285,12 +285,12 @@ class CurrentJob:
             except Exception as raised:
                 too_slow = rules.seconds is not None and limit.expired()
                 error = _too_slow(name, rules.seconds or 0) if too_slow else raised
-                self._again(checkpoints, name, rules, error)
+                self._pause_or_give_up(checkpoints, name, rules, error)  # does not return if it is tried again
                 raise error from raised.__cause__
             kept = await in_a_thread(checkpoints.keep, name, done, returns)
         return checkpoints.result(kept, returns)
 
-    def _again(self, checkpoints: Checkpoints, step: str, rules: _StepRules, error: Exception) -> None:
+    def _pause_or_give_up(self, checkpoints: Checkpoints, step: str, rules: _StepRules, error: Exception) -> None:
         """Pauses the job until the next try of the step; returns if there is none."""
         if rules.retry is None:
             return
@@ -516,7 +516,7 @@ class _StepRules(NamedTuple):
     seconds: float | None
 
 
-def _rules(function: Callable[..., Any], kwargs: dict[str, Any]) -> _StepRules:
+def _take_rules(function: Callable[..., Any], kwargs: dict[str, Any]) -> _StepRules:
     """Takes the options out of the arguments; a parameter of the function comes first. Raises InvalidArguments."""
     if not kwargs.keys() & {"retry", "timeout"}:
         return _StepRules(None, None)

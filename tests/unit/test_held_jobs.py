@@ -178,7 +178,7 @@ class TestFetching:
     def test_a_document_that_cannot_be_read_is_left_to_the_child(self) -> None:
         job = HeldJob.read("x", b"nonsense")
 
-        assert (job.task, job.is_marked, job.facts("w1")) == (None, False, {"job": "x", "worker": "w1"})
+        assert (job.task, job.needs_mark, job.facts("w1")) == (None, False, {"job": "x", "worker": "w1"})
 
     def test_when_it_fails_it_is_tried_again(self, held: HeldJobs) -> None:
         held.hear(named("a", "b"))

@@ -23,7 +23,8 @@ from recruiter.web.server import access_of, served
 from tests.web.conftest import Consoles
 
 TEMPLATES = Path(__file__).parents[2] / "src" / "recruiter" / "web" / "templates"
-PAGES = ("", "jobs", "workers", "groups", "schedules", "problems", "api/jobs", "api/overview", "static/console.css")
+PAGES = ("", "jobs", "workers", "groups", "schedules", "problems", "api/jobs", "api/overview", "static/console.js")
+"""Not `static/console.css`: a refusal looks like a page of the console, and the file is the same everywhere."""
 
 
 TOKEN = "a-token-of-a-test-0123456789"

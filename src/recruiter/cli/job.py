@@ -84,7 +84,7 @@ def list_(
             else:
                 rows += page_rows
         if not found and after is None:
-            recruiter.jobs.recognize(wanted)
+            recruiter.jobs.recognize(wanted)  # raises if a task or group is misspelt: 0 would look like good news
         if common.output != "jsonl":
             show(rows, COLUMNS, common.output, empty=f"There are no jobs{'' if wanted.is_empty else f' ({wanted})'}.")
         if next_ is not None:
@@ -109,7 +109,7 @@ def count(
     with recruiter_on(common) as recruiter:
         number = recruiter.jobs.count(wanted, most=None) if exact else recruiter.jobs.count(wanted)
         if not number.number:
-            recruiter.jobs.recognize(wanted)
+            recruiter.jobs.recognize(wanted)  # raises if a task or group is misspelt: 0 would look like good news
         if common.output == "table":
             say(number)
         else:

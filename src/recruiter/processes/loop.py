@@ -23,6 +23,8 @@ from recruiter.processes.systemd import ServiceManager
 from recruiter.store.database import Store
 from recruiter.store.errors import answers, trace_of
 
+UNTIL_WOKEN_SECONDS = 3600.0
+"""The delay of a step that has nothing to do until another thread wakes its loop."""
 _FIRST_WAIT, _LONGEST_WAIT = 0.2, 5.0
 SAME_WISH = 0.5
 """Seconds in which further signals mean the same stop: a service manager signals a whole group, parents pass it on."""

@@ -160,13 +160,16 @@ class RecruiterProcess:
         return delay
 
     def _attend(self) -> float:
+        """Keeps the lead, gives out new jobs, and holds a round when one is due; returns the seconds to wait. `_woken`
+        is cleared before the round reads anything: a wake-up during a round causes another one."""
         leading = self._leadership.attend()
         self._note_leadership(leading)
-        if not leading and not self._stands_by:
-            self._events.emit("recruiter.standing_by")
-        self._stands_by = not leading
         if not leading:
+            if not self._stands_by:
+                self._events.emit("recruiter.standing_by")
+            self._stands_by = True
             return self._leadership.look_every
+        self._stands_by = False
         now = self._clock.monotonic()
         if self._arrivals and not self._woken.is_set():
             self._assign_new(now)
@@ -268,7 +271,8 @@ class RecruiterProcess:
         of."""
         has_room = any(worker.room > 0 for worker in round.roster_now)
         longest = min([self._backoff_to, *(self._rescue.dead_after(worker) / 2 for worker in round.roster)])
-        if self._listens_after(round):
+        is_listening = self._start_listening(round)
+        if is_listening:
             # The clock of a producer may be ahead: then its job is not due yet, and no other event will come. If no
             # worker has room, the next event is a settlement.
             self._pause = min(max(4 * self._pause, _CLOCK_DIFFERENCE_SECONDS), longest) if has_room else longest
@@ -290,7 +294,7 @@ class RecruiterProcess:
             pauses.append(max(0.001, until_next))
         return min(pauses)
 
-    def _listens_after(self, round: Round) -> bool:
+    def _start_listening(self, round: Round) -> bool:
         """Arms the change waiters that matter; true if their events would arrive."""
         if not self._listen:
             return False

@@ -109,22 +109,42 @@ def assign(
     if not must_query:
         if rules.blocked or not open_pools:
             return nothing
-        jobs = lookahead.take(_room(open_pools[0]), _snapshot(store, term, rules, open_pools), now)
-        if jobs:
-            assignments = open_pools[0].distribute(jobs)
-            refused = not store.roster.assign(assignments, term)
-            lookahead.continue_from(None if refused else _snapshot(store, term, rules, open_pools))
-            return replace(nothing, given=_counts(assignments), refused=refused, more=True)
+        known = _from_lookahead(nothing, store, term, rules, lookahead, open_pools)
+        if known is not None:
+            return known
     # Held jobs are read after the roster and before waiting jobs. Only this leader adds to them: a free job stays free.
     held = store.roster.held() if entries.unreadable or any(worker.holds for worker in roster) else set[JobId]()
     lanes = store.due_jobs.lanes_to_plan()
     found = replace(nothing, lanes=tuple(lane for lane in lanes if lane != MARKED_LANE), marked=MARKED_LANE in lanes)
     if rules.blocked:
         return found
-    planner = _Planner(store, Situation(roster, held, rules, now), found.lanes or (), turns or TurnsTaken())
+    planner = _Planner(
+        store, Situation(roster, held, rules, now), found.lanes or (), TurnsTaken() if turns is None else turns
+    )
     if lanes.unreadable:
         planner.malformed += store.due_jobs.in_lanes(lanes.unreadable, MAX_MALFORMED_PER_ROUND)
     return _planned(found, store, term, planner, rules, lookahead, open_pools)
+
+
+def _from_lookahead(
+    nothing: Round,
+    store: Store,
+    term: int,
+    rules: Rules,
+    lookahead: Lookahead,
+    open_pools: Sequence[WorkerPool],
+) -> Round | None:
+    """Gives jobs that an earlier round has found; None if they do not fill the room. With several pools there is no
+    snapshot, and so there are none."""
+    pool = open_pools[0]
+    jobs = lookahead.take(_room(pool), _snapshot(store, term, rules, open_pools), nothing.at)
+    if not jobs:
+        return None
+    assignments = pool.distribute(jobs)
+    refused = not store.roster.assign(assignments, term)
+    # A new snapshot, because this write has moved the fence time.
+    lookahead.continue_from(None if refused else _snapshot(store, term, rules, open_pools))
+    return replace(nothing, given=_counts(assignments), refused=refused, more=True)
 
 
 def _planned(
@@ -138,20 +158,21 @@ def _planned(
 ) -> Round:
     """Plans the jobs of the lanes that the round has found, and assigns them."""
     packing = planner.plan_limited(found.reserved)
-    left = [worker for worker in found.roster if worker.id not in packing.drained]
-    beyond = planner.fill([_after(worker, packing) for worker in left], lookahead)
+    not_drained = [worker for worker in found.roster if worker.id not in packing.drained]
+    found_beyond_room = planner.fill([_after(worker, packing) for worker in not_drained], lookahead)
     if packing.starts:
+        # Before the assignment: if that fails, fewer jobs start than allowed, never more.
         store.limits.note_starts(packing.starts, term)
     refused = bool(planner.assignments) and not store.roster.assign(planner.assignments, term, planner.limited_jobs)
     planner.count_turns()
-    lookahead.keep(beyond, None if refused else _snapshot(store, term, rules, open_pools), found.at)
-    waits = planner.is_full or planner.has_candidates or packing.reserved or packing.kept or packing.drained
+    lookahead.keep(found_beyond_room, None if refused else _snapshot(store, term, rules, open_pools), found.at)
+    some_may_wait = planner.is_full or planner.has_candidates or packing.reserved or packing.kept or packing.drained
     return replace(
         found,
         given=_counts(planner.assignments),
         refused=refused,
         more=planner.is_full or bool(planner.limited_lanes),
-        exhausted=not waits,
+        exhausted=not some_may_wait,
         limited=len(planner.limited_lanes),
         reserved=dict(packing.reserved),
         malformed=planner.malformed,

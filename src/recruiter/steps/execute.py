@@ -196,7 +196,7 @@ class Executor:
         stored = document.get("retry_policy")
         return self._policies.load(stored) if stored is not None else None
 
-    def owner(self, task: str) -> RegistryOwner | None:
+    def application_of(self, task: str) -> RegistryOwner | None:
         """The application that this task is of; workables are the first one's."""
         for owner in self._owners:
             if owner.registry.has(task):
@@ -322,7 +322,7 @@ class Executor:
         return _stored(self._registry.get(document["task"]), document, self._payload(document), value)
 
     def _payload(self, document: Mapping[str, Any]) -> Payload:
-        payload: Payload = getattr(self.owner(document["task"]), "payload", PLAIN)
+        payload: Payload = getattr(self.application_of(document["task"]), "payload", PLAIN)
         return payload
 
     def checkpoints(self, attempt: Attempt) -> Checkpoints:
@@ -342,7 +342,7 @@ class Executor:
     def _run_of(self, attempt: Attempt) -> Run:
         if attempt.over:
             raise NoCurrentJob(f"job {id_told(attempt.id)} has ended and can write nothing more")
-        owner: Any = self.owner(attempt.document["task"])
+        owner: Any = self.application_of(attempt.document["task"])
         if owner is None:
             raise NoCurrentJob("this job runs without an application")
         succeeded, stored = partial(self._ending_now, attempt), self.worker != HERE
@@ -428,7 +428,7 @@ class Executor:
     def _follow(self, attempt: Attempt) -> None:
         if not any(owner.instruments for owner in self._owners):
             return
-        owner = self.owner(attempt.document["task"])
+        owner = self.application_of(attempt.document["task"])
         if owner is None or not owner.instruments:
             return
         with suppress(RecruiterError):  # a field cannot be read; the run reports it
@@ -439,14 +439,14 @@ class Executor:
         """Tells the instruments how a job has ended whose process died, by its document in the archive."""
         try:
             document = decode(raw)
-            job, owner = archived_from(document), self.owner(document["task"])
+            job, application = archived_from(document), self.application_of(document["task"])
         except Exception:
             return  # it cannot be read: `recruiter doctor` reports it
         if is_sealed(job.args):
             with suppress(RecruiterError):  # without the key, its arguments stay sealed
                 job = replace(job, args=self._payload(document).open_arguments(job.task, job.args, owner_of(document)))
-        if owner is not None:
-            owner.instruments.process_died(ProcessDeath(job, owner))
+        if application is not None:
+            application.instruments.process_died(ProcessDeath(job, application))
 
     def flush(self) -> None:
         """The process is about to end: instruments send their data now."""

@@ -121,17 +121,19 @@ def this_document(raw: bytes, name: str = "_id") -> RawBSONDocument:
 
 
 def decode_leniently(raw: bytes) -> Document:
-    """The readable fields of a document, and the others as bytes."""
+    """The readable fields of a document, and the first bytes of the others."""
     try:
         return bson.decode(raw, LENIENT)
     except _UNDECODABLE:
         pass
     document: Document = {}
-    for name, element in _elements(raw):
+    for name, element in _elements(raw):  # an element: its type in one byte, its name, a zero byte, its value
         try:
-            document |= bson.decode(_LENGTH.pack(len(element) + 5) + element + b"\x00", LENIENT)
+            alone = _LENGTH.pack(4 + len(element) + 1) + element + b"\x00"
+            document |= bson.decode(alone, LENIENT)
         except _UNDECODABLE:
-            document[name] = Binary(element[len(name.encode("utf-8", "surrogateescape")) + 2 :][:1000])
+            value_at = 1 + len(name.encode("utf-8", "surrogateescape")) + 1
+            document[name] = Binary(element[value_at:][:1000])
     return document
 
 

@@ -179,8 +179,12 @@ def begun_at(document: Mapping[str, Any]) -> datetime | None:
     if written is not None:
         return written
     first = next(iter(entries_of(document)), {})  # for a job that ended in its first run, or of an earlier release
-    old = document.get("attempts") or document.get("snoozes")
-    return moment_or_none(first.get("started_at")) or (moment_or_none(document.get("created_at")) if old else None)
+    started = moment_or_none(first.get("started_at"))
+    if started is not None:
+        return started
+    # It has run, and nothing says when: certainly not before it was made.
+    has_run = document.get("attempts") or document.get("snoozes")
+    return moment_or_none(document.get("created_at")) if has_run else None
 
 
 UNKNOWN_TASK_PAUSE = timedelta(minutes=1)

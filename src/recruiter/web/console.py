@@ -222,10 +222,11 @@ class Console:
         return _zipped(request, html)
 
     def _find(self, request: Request) -> Response:
-        """The box on every page: an id leads to its job, words to a search, anything else to a task or a tag."""
+        """The box on every page: an id leads to its job, a known task, group or error to its jobs, anything else is a
+        search by conditions and free words."""
         text = request.query_params.get("q", "").strip()
         kept = request.query_params.get("and", "").strip()  # the conditions that the page already has
-        text = f"{kept} {text}".strip() if kept and text else text or kept
+        text = " ".join(part for part in (kept, text) if part)
         if not text:
             return RedirectResponse(f"{_base(request)}jobs", 303)
         if " " not in text and ":" not in text and "=" not in text:

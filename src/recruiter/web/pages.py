@@ -410,10 +410,11 @@ def hour_ticks(now: datetime, moments: list[datetime]) -> list[float]:
 
 
 def hour_bars(now: datetime, moments: list[datetime]) -> list[tuple[float, float]]:
-    """The same as bars: positions and widths, in percent."""
+    """Times within the next 24 hours as bars: left edges and widths, in percent. Times that touch are one bar."""
     bars: list[tuple[float, float]] = []
     for place in hour_ticks(now, moments):
-        if bars and place - sum(bars[-1]) <= _TOUCHING_PERCENT:
+        right_edge = sum(bars[-1]) if bars else -100.0
+        if place - right_edge <= _TOUCHING_PERCENT:
             bars[-1] = bars[-1][0], round(place - bars[-1][0], 2)
         else:
             bars.append((place, 0.0))

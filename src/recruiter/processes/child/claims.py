@@ -166,7 +166,7 @@ class Claims:
         try:
             yield
         finally:
-            if self.claimed(number):
+            if self.claimed(number):  # also when the job has ended; otherwise the cell is of another job by now
                 self._deadlines[number % CELLS] = 0.0
 
     def tell(self, number: int) -> None:

@@ -25,7 +25,7 @@ from recruiter.domain.job import JobId
 from recruiter.domain.planning.prefetch import MAX_PREFETCHED_JOBS, Throughput
 from recruiter.errors import StoreError, StoreUnreachable
 from recruiter.events import Events
-from recruiter.processes.loop import Loop, Stop
+from recruiter.processes.loop import UNTIL_WOKEN_SECONDS, Loop, Stop
 from recruiter.processes.worker.fetcher import Fetcher
 from recruiter.processes.worker.heartbeat import Heartbeat
 from recruiter.processes.worker.held_jobs import HeldJobs, WakeUps
@@ -194,6 +194,7 @@ class ProgressWriter:
         self._loop.wake()
 
     def _step(self) -> float:
+        """Writes the progress that is due; returns the seconds to wait."""
         rest = self._wrote_at + _BETWEEN_WRITES - time.monotonic()
         if rest > 0:
             return rest
@@ -210,7 +211,8 @@ class ProgressWriter:
             written = False
             raise
         except StoreError as error:
+            # It counts as written: the outcome of each job has its progress once more.
             self._events.emit("progress.refused", jobs=[mark.id for mark in marks], error=str(error))
         finally:
             held_jobs.progress.written(written)
-        return 3600.0
+        return UNTIL_WOKEN_SECONDS

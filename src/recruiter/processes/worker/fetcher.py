@@ -16,7 +16,7 @@ from recruiter.domain.job import JobId
 from recruiter.domain.planning.prefetch import Throughput
 from recruiter.errors import DocumentLocked, Superseded
 from recruiter.events import Events
-from recruiter.processes.loop import Loop, Stop
+from recruiter.processes.loop import UNTIL_WOKEN_SECONDS, Loop, Stop
 from recruiter.processes.worker.held_job import HeldJob, crashed
 from recruiter.processes.worker.held_jobs import HeldJobs, JobOutcome
 from recruiter.processes.worker.registration import JobRunner, Registration
@@ -139,7 +139,9 @@ class Fetcher:
             if not self._throughput.prefetch:
                 return 1.0
             wait = held_jobs.heard_at + _ASK_WHILE_BUSY_EVERY_SECONDS - time.monotonic()
-            return wait if wait > 0 else 0.0 if self._ask(held_jobs) else _ASK_WHILE_BUSY_EVERY_SECONDS
+            if wait > 0:
+                return wait
+            return 0.0 if self._ask(held_jobs) else _ASK_WHILE_BUSY_EVERY_SECONDS
         is_listening = self._waiter is not None and self._waiter.is_open
         if (self._must_ask or not is_listening) and self._ask(held_jobs):
             return 0.0
@@ -147,7 +149,7 @@ class Fetcher:
             return _ASK_EVERY_SECONDS
         waiter = self._listen(held_jobs.worker)
         waiter.arm()
-        return 3600.0 if waiter.listening else 0.1
+        return UNTIL_WOKEN_SECONDS if waiter.listening else 0.1
 
     def _ask(self, held_jobs: HeldJobs) -> bool:
         """Asks the roster for the list; true when there is something to fetch."""

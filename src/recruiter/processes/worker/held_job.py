@@ -79,7 +79,7 @@ class HeldJob:
             return cls(id, raw)
 
     @property
-    def is_marked(self) -> bool:
+    def needs_mark(self) -> bool:
         """Whether its start is written down before it starts."""
         return self.at_most_once or self.debounced_until is not None
 

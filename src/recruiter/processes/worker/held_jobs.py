@@ -158,7 +158,7 @@ class HeldJobs:
     def hear(self, holding: Holding) -> bool:
         """Takes note of an answer of the roster; true when there are new jobs to fetch."""
         with self._lock:
-            lost = self._compare(holding)
+            lost = self._take_in(holding)
             has_new = bool(self._to_fetch)
         if lost:
             self._recall(lost)
@@ -177,11 +177,13 @@ class HeldJobs:
             self.wake_ups.fetcher()
         return has_new
 
-    def _compare(self, holding: Holding) -> list[JobId]:
-        """Learns new jobs from a list, unless it is old, and forgets lost jobs; returns the lost jobs."""
+    def _take_in(self, holding: Holding) -> list[JobId]:
+        """Learns new jobs from a list, unless it is old, and forgets lost jobs; returns the lost jobs. The caller holds
+        the lock."""
         if holding.settled < self._settled or holding.given < self._given:
             return []
         named = frozenset(holding.assigned)
+        # Only a job that a list has named can be lost: one known from an event may be newer than this list.
         lost = [id for id in self._listed - named if self._states.get(id) in _NOT_ENDED]
         self._settled, self._given, self._listed = holding.settled, holding.given, named
         self.heard_at = time.monotonic()
@@ -231,9 +233,9 @@ class HeldJobs:
             self._doubtful.difference_update(ids)
             self._end((id, None) for id in refused)
             for id in mine:
-                if self._states[id] is HeldState.ASSIGNED:
+                if self._states[id] is HeldState.ASSIGNED:  # the refused ones have ended
                     self._states[id], self._jobs[id] = HeldState.FETCHED, found[id]
-                    (self._to_mark if found[id].is_marked else self._waiting).append(found[id])
+                    (self._to_mark if found[id].needs_mark else self._waiting).append(found[id])
             self._let_urgent_jobs_overtake()
         self.wake_ups.runner()
         if refused:
@@ -442,7 +444,7 @@ class HeldJobs:
         """Forgets these settled jobs, and takes note of the remaining jobs. True when there are new jobs to fetch."""
         ids = [id for id, _ in outcomes]
         with self._lock:  # one lock for all: in between, an old answer would bring the jobs back
-            lost = self._compare(holding)  # first, while these jobs are known: an answer that names them is older
+            lost = self._take_in(holding)  # first, while these jobs are known: an answer that names them is older
             for id in ids:
                 self._states.pop(id, None)
                 self._died_with.pop(id, None)

@@ -93,11 +93,13 @@ def _holder(child: ChildHandle, running: list[int], now: float, state: ThreadSta
     """The job that keeps the other jobs of its child from being interrupted, if it can be found."""
     loop = child.claims.loop_holder()
     in_loop = loop.number if loop is not None and loop.number in running else None
-    if now - child.claims.ticked_at() < _STUCK_AFTER:  # the interpreter is free: then it is the loop that is not
+    if now - child.claims.ticked_at() < _STUCK_AFTER:
+        # Other threads can run: only a job that does not leave the event loop can be in the way.
         return in_loop if loop is not None and now - loop.since > _TIME_TO_LEAVE else None
+    # No thread can run: the job is to blame whose thread is the only one that computes.
     threads = {number: child.claims.thread_of(number) for number in running}
     if in_loop is not None:
-        threads[in_loop] = child.pid
+        threads[in_loop] = child.pid  # the event loop runs in the main thread
     computing = [number for number, thread in threads.items() if thread and state(child.pid, thread) == "R"]
     return computing[0] if len(computing) == 1 else None
 

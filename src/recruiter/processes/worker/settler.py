@@ -15,7 +15,7 @@ from recruiter.domain.job import JobId
 from recruiter.domain.planning.prefetch import Throughput
 from recruiter.errors import DocumentLocked, Superseded
 from recruiter.events import Events
-from recruiter.processes.loop import Loop, Stop
+from recruiter.processes.loop import UNTIL_WOKEN_SECONDS, Loop, Stop
 from recruiter.processes.worker.held_jobs import HeldJobs, JobOutcome
 from recruiter.processes.worker.registration import Registration
 from recruiter.steps.settle import as_children_left_them, settle
@@ -98,7 +98,7 @@ class Settler:
         if not settled and self._locked:
             return max(0.0, self._locked_again_at - time.monotonic())
         # As long as outcomes may gather, no other thread wakes this loop for them.
-        return self._until_due() if settled or self._until_due() > 0 else 3600.0
+        return self._until_due() if settled or self._until_due() > 0 else UNTIL_WOKEN_SECONDS
 
     def settle(self) -> list[JobOutcome]:
         """Settles one batch now, and returns it; it is empty when there is nothing to settle.
@@ -109,17 +109,17 @@ class Settler:
         gathered = held_jobs.to_settle()
         if time.monotonic() >= self._locked_again_at:
             self._locked.clear()
-        outcomes = [outcome for outcome in gathered if outcome[0] not in self._locked]
-        if not outcomes:
+        batch = [outcome for outcome in gathered if outcome[0] not in self._locked]
+        if not batch:
             held_jobs.not_settled(gathered)
             return []
         self._began_at = time.monotonic()
         newly_locked: set[JobId] = set()
-        died = held_jobs.died_with_children(id for id, _ in outcomes)
+        died = held_jobs.died_with_children(id for id, _ in batch)
         try:
-            outcomes = self._after_deaths(held_jobs, outcomes, died)
-            self._end_progress(held_jobs, outcomes)
-            holding = self._write(held_jobs, outcomes, newly_locked.add)
+            batch = self._after_deaths(held_jobs, batch, died)
+            self._end_progress(held_jobs, batch)
+            holding = self._write(held_jobs, batch, newly_locked.add)
         except BaseException as error:
             held_jobs.not_settled(gathered)
             if isinstance(error, Superseded):
@@ -130,10 +130,12 @@ class Settler:
                 self._locked |= newly_locked
                 self._locked_again_at = time.monotonic() + _LOCKED_AGAIN_SECONDS
         self._took += 0.2 * (time.monotonic() - self._began_at - self._took)
-        settled = [outcome for outcome in outcomes if outcome[0] not in newly_locked]
+        settled = [outcome for outcome in batch if outcome[0] not in newly_locked]
         self._throughput.count(sum(1 for _, outcome in settled if outcome is not None), self._clock.monotonic())
+        # The locked ones first, the newly locked ones too: a worker that ends must not find that all is settled.
+        if locked := [outcome for outcome in gathered if outcome[0] in self._locked]:
+            held_jobs.not_settled(locked)
         held_jobs.settled(settled, holding)
-        held_jobs.not_settled([outcome for outcome in gathered if outcome[0] in self._locked])
         for id, outcome in settled:
             if (tell := died.get(id)) is not None:
                 tell(outcome)

@@ -170,13 +170,18 @@ class EndedJobs:
     def _best(
         self, filter: JobFilter, conditions: matching.Conditions
     ) -> tuple[str, tuple[Document, ...], tuple[str, ...]]:
-        """An index, the equalities on its first fields, and the conditions of the filter that it answers."""
+        """An index, the equalities on its first fields, and the conditions that it answers. The first index that
+        applies is taken: it usually leaves the fewest jobs."""
         if filter.ids:  # few: MongoDB sorts them
             return BY_ID, (conditions["ids"],), ("ids",)
-        optional = (("urn", archived.BY_URN), ("limited_by", archived.BY_KEY), ("owner", archived.BY_OWNER))
-        for word, index in optional:
+        optional = (
+            ("urn", "urn", archived.BY_URN),
+            ("limited_by", "key", archived.BY_KEY),
+            ("owner", "username", archived.BY_OWNER),
+        )
+        for word, field, index in optional:
             if word in conditions:
-                field = next(iter(conditions[word]))
+                # `$gt` repeats the condition of the partial index: without it MongoDB would not use it.
                 return index, ({field: {"$in": list(getattr(filter, word)), "$gt": ""}},), (word,)
         if filter.error:
             return archived.BY_ERROR, _in_chunks(_CLASS, self._errors(filter), {"$gt": ""}), ("error",)
