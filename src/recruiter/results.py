@@ -265,7 +265,8 @@ class JobHandle(Generic[R]):
 
     def _too_late(self, seconds: float | None) -> ResultTimeout:
         return ResultTimeout(
-            f"job {id_told(self.id)} has not ended within {brief(seconds)}; it goes on, and you can wait again"
+            f"job {id_told(self.id)} has not ended within {brief(seconds)}. It was not cancelled: wait "
+            f"again, or ask `recruiter job show {id_told(self.id)}` what it is doing"
         )
 
     def __repr__(self) -> str:

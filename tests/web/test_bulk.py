@@ -41,7 +41,7 @@ class TestBulks:
     def test_what_takes_long_goes_on_and_can_be_watched(self) -> None:
         act, bulks = Gated(), Bulks(patience=0.05)
         told = bulks.run(act, so_far)
-        assert told.text == "7 so far. It goes on."
+        assert told.text == "7 so far. It continues."
         assert told.running is not None
         assert bulks.look(told.running) == told
         act.gate.set()
@@ -109,7 +109,7 @@ def test_a_large_action_is_answered_soon_and_watched_to_its_end(
     page = client.post("do", data={"what": "verb=cancel&task=add"}, headers={"hx-request": "true"})
     assert 'hx-trigger="load delay:1s"' in page.text
     (progress,) = re.findall(r'hx-get="([^"]+)"', page.text)
-    ended = eventually(lambda: text if "It goes on" not in (text := client.get(unescape(progress)).text) else "")
+    ended = eventually(lambda: text if "It continues" not in (text := client.get(unescape(progress)).text) else "")
     assert "1,200 jobs are being cancelled." in ended
     assert "hx-trigger" not in ended
     (deed,) = [each for each in client.get("api/actions").json() if each["verb"] == "cancel"]

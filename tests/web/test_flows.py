@@ -117,9 +117,9 @@ def test_actions(console: Consoles, handle: FlowHandle) -> None:
         assert answer.status_code == 200, answer.text
         return str(answer.json()["text"])
 
-    assert does("retry-flow") == "1 step recovered; the flow goes on."
+    assert does("retry-flow") == "1 step recovered; the flow continues."
     assert "paused" in does("pause-flow")
-    assert does("resume-flow") == "The flow goes on."
+    assert does("resume-flow") == "The flow continues."
     assert does("cancel-flow") == "1 step being cancelled."
     refused = client.post("/api/actions", json={"verb": "retry-flow", "name": str(handle.id)})
     assert (refused.status_code, "is being cancelled" in refused.text) == (400, True), refused.text

@@ -62,7 +62,7 @@ def check_name(kind: str, value: object) -> str:
 def check_prefix(value: object) -> str:
     """The prefix of collections itself; an empty one is allowed. Raises InvalidName."""
     if not isinstance(value, str):
-        raise InvalidName(f"the prefix of collections must be a text, not {type(value).__name__}")
+        raise InvalidName(f"the prefix of collections must be a string, not {type(value).__name__}")
     if len(value) > _LONGEST_PREFIX or not _PREFIX.fullmatch(value):
         raise InvalidName(
             f"{value[:80]!r} cannot be the prefix of collections: at most {_LONGEST_PREFIX} letters, digits, '_' and "
@@ -74,7 +74,7 @@ def check_prefix(value: object) -> str:
 def check_text(kind: str, value: object) -> str:
     """The string itself, which must not be empty. Raises InvalidName."""
     if not isinstance(value, str) or not value or not is_unicode(value):
-        raise InvalidName(f"{kind} must be a text, not {said_by(value, repr)[:200]}")
+        raise InvalidName(f"{kind} must be a string, not {said_by(value, repr)[:200]}")
     return plain(value)
 
 
@@ -82,20 +82,20 @@ def check_remark(by: object, reason: object) -> None:
     """Checks the author of a change and the reason; both may be None. Raises InvalidName."""
     for kind, value in (("by", by), ("reason", reason)):
         if value is not None and (not isinstance(value, str) or not is_unicode(value)):
-            raise InvalidName(f"{kind} must be a text, not {said_by(value, repr)[:200]}")
+            raise InvalidName(f"{kind} must be a string, not {said_by(value, repr)[:200]}")
 
 
 def check_tags(tags: Iterable[object]) -> tuple[str, ...]:
     """The tags, each once, in order."""
     if isinstance(tags, str):
-        raise InvalidName(f"tags are a list of texts, as in [{shown(tags)}], not one text")
+        raise InvalidName(f"tags are a list of strings, as in [{shown(tags)}], not one string")
     if not isinstance(tags, Iterable):
-        raise InvalidName(f"tags are a list of texts, not {said_by(tags, repr)[:200]}")
+        raise InvalidName(f"tags are a list of strings, not {said_by(tags, repr)[:200]}")
     checked: dict[str, None] = {}
     for tag in tags:
         if not isinstance(tag, str) or not tag or not is_unicode(tag):
             hint = "; write them one by one, as in tagged_as('a', 'b')" if isinstance(tag, list | tuple | set) else ""
-            raise InvalidName(f"a tag must be a text, not {said_by(tag, repr)[:200]}{hint}")
+            raise InvalidName(f"a tag must be a string, not {said_by(tag, repr)[:200]}{hint}")
         checked[tag] = None
     return tuple(checked)
 

@@ -87,7 +87,7 @@ class _Named:
 
 def _run_schedule(recruiter: Recruiter, request: RequestedAction, _: str) -> Outcome:
     made = recruiter.scheduler(request.name).run_now()
-    return Outcome(f"A job like those of {request.name} will run as soon as a worker is free.", link=str(made.id))
+    return Outcome(f"A job of schedule {request.name} will run as soon as a worker is free.", link=str(made.id))
 
 
 def _resume_group(recruiter: Recruiter, request: RequestedAction, _: str) -> Outcome:
@@ -103,7 +103,7 @@ def _cancel_flow(recruiter: Recruiter, request: RequestedAction, by: str) -> Out
 def _retry_flow(recruiter: Recruiter, request: RequestedAction, _: str) -> Outcome:
     flow = recruiter.flows.find(request.name)
     lost, recovered = flow.report().counts.get("lost", 0), flow.retry()
-    text = f"{plural(recovered, 'step')} recovered{'; the flow goes on' if recovered else ''}."
+    text = f"{plural(recovered, 'step')} recovered{'; the flow continues' if recovered else ''}."
     left = f" Lost steps may have done their work and stay unchanged: {lost}. Recover their jobs one by one."
     return Outcome(f"{text}{left if lost else ''}")
 
@@ -135,7 +135,7 @@ NAMED = {
     "send-signal": _Named(
         "job",
         "Send the signal",
-        "A job that waits for it goes on, without data. `recruiter job signal` sends data.",
+        "A job that waits for it continues, without data. `recruiter job signal` sends data.",
         "",
         _send_signal,
         asks="name of the signal",
@@ -150,7 +150,7 @@ NAMED = {
     "pause-group": _Named(
         "group",
         "Pause",
-        "None of its jobs starts from now on; running jobs go on.",
+        "None of its jobs starts from now on; running jobs continue.",
         "Group {name} is paused.",
         lambda recruiter, a, by: recruiter.controls.pause_group(a.name, by=by, reason=a.reason),
         undo="resume-group",
@@ -159,7 +159,7 @@ NAMED = {
     "block-starts": _Named(
         "",
         "Block all starts",
-        "No job starts anywhere; running jobs go on.",
+        "No job starts anywhere; running jobs continue.",
         "No job starts anywhere from now on.",
         lambda recruiter, a, by: recruiter.controls.block_starts(by=by, reason=a.reason),
         undo="allow-starts",
@@ -191,7 +191,7 @@ NAMED = {
     "pause-schedule": _Named(
         "schedule",
         "Pause",
-        "It makes no jobs; runs of this time are skipped.",
+        "It creates no jobs; runs of this time are skipped.",
         "{name} is paused.",
         lambda recruiter, a, by: recruiter.scheduler(a.name).pause(by=by, reason=a.reason),
         undo="resume-schedule",
@@ -199,24 +199,26 @@ NAMED = {
     "resume-schedule": _Named(
         "schedule",
         "Resume",
-        "It goes on with its next run.",
-        "{name} goes on.",
+        "It continues with its next run.",
+        "{name} continues.",
         lambda recruiter, a, _by: recruiter.scheduler(a.name).resume(),
         undo="pause-schedule",
     ),
-    "run-schedule": _Named("schedule", "Run now", "It makes one more job now, beside its schedule.", "", _run_schedule),
+    "run-schedule": _Named(
+        "schedule", "Run now", "It creates one extra job now, in addition to its schedule.", "", _run_schedule
+    ),
     "pause-flow": _Named(
         "flow",
         "Pause",
         "No other step of it starts until it is resumed.",
-        "The flow is paused: its running steps go on, and no other starts.",
+        "The flow is paused: its running steps continue, and no other starts.",
         lambda recruiter, a, by: recruiter.flows.find(a.name).pause(by=by, reason=a.reason),
     ),
     "resume-flow": _Named(
         "flow",
         "Resume",
         "Its steps start again.",
-        "The flow goes on.",
+        "The flow continues.",
         lambda recruiter, a, _by: recruiter.flows.find(a.name).resume(),
     ),
     "cancel-flow": _Named(
@@ -439,7 +441,7 @@ class _Bulk:
             return Outcome(f"{self.told(self.number)} Then it stopped: {self.error}.")
         if self.outcome is not None:
             return self.outcome
-        return Outcome(f"{self.told(self.number)} It goes on.", running=id)
+        return Outcome(f"{self.told(self.number)} It continues.", running=id)
 
 
 class Bulks:
@@ -456,7 +458,7 @@ class Bulks:
         bulk, id = _Bulk(told), secrets.token_urlsafe(9)
         with self._lock:
             if sum(1 for each in self._all.values() if not each.over.is_set()) >= MOST:
-                raise TooManyViewers(f"{MOST} actions on many jobs are running; wait until one of them has ended")
+                raise TooManyViewers(f"{MOST} actions on many jobs are running; wait until an action has ended")
             while len(self._all) >= KEPT:
                 oldest = next(key for key, each in self._all.items() if each.over.is_set())
                 del self._all[oldest]
