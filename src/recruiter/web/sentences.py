@@ -29,7 +29,7 @@ from recruiter.web.schemas import (
 )
 
 NO_LEADER = "No recruiter leads, so no job is given to a worker. Start one: recruiter start recruiter."
-EXAMINING = Sentence(Level.OK, "The doctor is looking. With very many jobs that takes some seconds.")
+EXAMINING = Sentence(Level.OK, "The doctor is looking. With very many jobs it takes a few seconds.")
 _MANY_FAIL = 0.2
 _FEW = 5
 _NAMED = 3
@@ -154,7 +154,7 @@ def of_tasks(by: str, rows: Sequence[PerformanceRow], within: str) -> Sentence:
 
 def of_schedules(schedules: Sequence[ScheduleRow], more: int, now: datetime) -> Sentence:
     if not schedules:
-        return Sentence(Level.OK, "No schedules: @recruiter.every makes a job that repeats.")
+        return Sentence(Level.OK, "No schedules: @recruiter.every repeats a job.")
     trouble = next((each for each in schedules if each.trouble), None)
     if trouble is not None:
         return Sentence(Level.PROBLEM, f"{trouble.urn}: {trouble.trouble}.")

@@ -83,14 +83,14 @@ class Situation:
         """Why no worker takes jobs of this lane; None when one does."""
         if not self.roster:
             return Unserved(
-                "no worker is on the roster", "start one with `recruiter start worker --bootstrap YOUR_APP`"
+                "no worker is on the roster", "start a worker with `recruiter start worker --bootstrap YOUR_APP`"
             )
         if not any(lane.task in worker.tasks for worker in self.roster):
             return Unserved(f"no worker knows the task {lane.task!r}", "start one whose --bootstrap defines it")
         serving = [worker for worker in self.roster if worker.serves(lane)]
         if not serving:
             what = f"no worker that knows it works on group {lane.group!r}"
-            return Unserved(what, f"start one with --work-on {lane.group}")
+            return Unserved(what, f"start a worker with --work-on {lane.group}")
         if not any(worker.ready and not worker.draining for worker in serving):
             return Unserved("the workers that serve it are leaving or drained", "")
         return None
