@@ -50,9 +50,8 @@ _LIMITED_PAUSE_SECONDS = 0.2
 _WATCHING_PAUSE_SECONDS = 1.0
 """The longest pause while a worker holds jobs: if it dies, they should not wait for the leader. The same holds while
 jobs wait and a quiet worker receives none: no change waiter reports its next heartbeat."""
-_FLOWING_PAUSE_SECONDS = 0.06
-"""The longest pause under load: an urgent job gets the room that a settlement has made, and should end before the next
-settlement."""
+_FLOWING_PAUSE_SECONDS = 0.1
+"""The longest pause under load: an urgent job waits for the room that a settlement has made."""
 _FLOWING_PAUSE_WITH_WAITING_SECONDS = 0.03
 """The same while steps of flows end or jobs with limits wait: the next ones wait for the leader, not for room."""
 _CLOCK_DIFFERENCE_SECONDS = 0.06

@@ -11,7 +11,7 @@ MAX_PREFETCHED_JOBS = 2000
 REFILLED_AT = 0.8
 """A worker takes more jobs as soon as its buffer is no fuller than this. The rest must last until they have come: a
 round of the leader, a write, a fetch."""
-SETTLED_AFTER_SECONDS = 0.03
+SETTLED_AFTER_SECONDS = 0.05
 """The load of a worker falls with each settlement, not with each job. Its buffer lasts longer than this."""
 _MIN_SPAN_SECONDS, _LONG_SPAN_SECONDS = 0.1, 1.0
 _RATE_MEMORY_SECONDS = 0.5

@@ -19,7 +19,7 @@ from recruiter.processes.worker.held_job import HeldJob
 from recruiter.programs import signal_name
 from recruiter.store.codec import Document, encode
 
-_PIPE_SECONDS = 0.05
+_PIPE_SECONDS = 0.1
 """Work that a child may have in its pipe: enough not to starve, little enough to be taken back."""
 _MAX_JOBS_IN_PIPE = 500
 STUCK_AFTER_SECONDS = 0.1

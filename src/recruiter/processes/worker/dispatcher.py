@@ -44,7 +44,7 @@ from recruiter.store.codec import Document, decode
 from recruiter.store.collections.limits import limit_of
 from recruiter.store.errors import trace_of
 
-_MIN_GATHER_SECONDS, _MAX_GATHER_SECONDS = 0.001, 0.03
+_MIN_GATHER_SECONDS, _MAX_GATHER_SECONDS = 0.001, 0.05
 """The answers of children gather for a time within these bounds (`ChildHandle.answers_may_gather`)."""
 _IDLE_SECONDS, _RUNNING_SECONDS = 1.0, 0.25
 """Longest wait when nothing runs, and when a job runs that may overrun its time."""

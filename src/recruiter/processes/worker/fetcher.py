@@ -27,7 +27,7 @@ from recruiter.store.database import Store
 from recruiter.store.roster_fields import assignment_of
 
 _ASK_EVERY_SECONDS = 0.005
-_ASK_WHILE_BUSY_EVERY_SECONDS = 0.05
+_ASK_WHILE_BUSY_EVERY_SECONDS = 0.1
 """Time after the last list. Most new jobs are learnt from settlements, but the leader comes after a settlement, and an
 urgent job should not have to wait for the next one."""
 _CLOCKS_DISAGREE = timedelta(milliseconds=50)
