@@ -79,6 +79,7 @@ class SubFlowReport:
 
     @property
     def ended(self) -> bool:
+        """Whether none of its steps waits or runs."""
         return self.state not in _NOT_ENDED
 
 
