@@ -14,7 +14,7 @@ from bson import ObjectId
 from recruiter.clock import SystemClock
 from recruiter.domain.job import JobId
 from recruiter.domain.planning.prefetch import Throughput
-from recruiter.errors import StoreUnreachable, Superseded
+from recruiter.errors import DocumentLocked, StoreUnreachable, Superseded
 from recruiter.events import Event, Events
 from recruiter.processes.loop import Stop
 from recruiter.processes.worker import settler
@@ -116,6 +116,29 @@ def worker() -> Fixture:
 
 
 class TestTheSettler:
+    def test_a_worker_that_ends_never_takes_a_locked_outcome_for_settled(
+        self, worker: Fixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        worker.holds("locked", "free")
+        worker.held_jobs.ended([(id, done(a_job(id))) for id in ("locked", "free")])
+
+        def lock(batch: Any) -> None:
+            if "locked" in batch.archive:
+                raise DocumentLocked("another open transaction has written it")
+
+        worker.transactions.before = lock
+        note_settled, all_settled = worker.held_jobs.settled, list[bool]()
+
+        def settled(*answer: Any) -> bool:
+            has_new = note_settled(*answer)
+            all_settled.append(worker.held_jobs.all_settled)  # as another thread sees it now
+            return has_new
+
+        monkeypatch.setattr(worker.held_jobs, "settled", settled)
+        worker.settler.settle()
+
+        assert (set(worker.transactions.written), all_settled) == ({"free"}, [False])
+
     def test_when_it_is_superseded_the_registration_is_lost_and_the_results_are_known(self, worker: Fixture) -> None:
         worker.holds("a")
         worker.held_jobs.ended([("a", done(a_job("a")))])
