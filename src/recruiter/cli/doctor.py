@@ -16,7 +16,7 @@ from recruiter.doctor.findings import Code, Finding, Level
 from recruiter.domain.duration import to_timedelta
 from recruiter.store.database import Store
 
-_SHOWN = {Level.OK: ("ok  ", "green"), Level.NOTE: ("note", "yellow"), Level.PROBLEM: ("look", "bold red")}
+_COLOURS = {Level.OK: "green", Level.NOTE: "yellow", Level.PROBLEM: "bold red"}
 
 _EVERY = "Name every document that cannot be read, not only the first 20 of each collection."
 All = Annotated[bool, Parameter(name="--all", negative=(), help=_EVERY)]
@@ -46,12 +46,12 @@ def doctor(*, all_: All = False, late: str = "5m", common: ReportOptions = Repor
 
 
 def _print(finding: Finding) -> None:
-    word, colour = _SHOWN[finding.level]
     page = console()
+    level = (f"{finding.level:7} ", _COLOURS[finding.level])
     code = () if finding.code is Code.OK else ((f" [{finding.code}]", "dim"),)
-    write(page, Text.assemble((word, colour), " ", _below(finding.text, 5), *code), soft_wrap=True)
+    write(page, Text.assemble(level, _below(finding.text, 8), *code), soft_wrap=True)
     if finding.todo:
-        write(page, Text(f"       → {_below(finding.todo, 9)}", style="dim"), soft_wrap=True)
+        write(page, Text(f"          → {_below(finding.todo, 12)}", style="dim"), soft_wrap=True)
 
 
 def _below(text: str, blanks: int) -> str:

@@ -202,7 +202,9 @@ def _events(job: Job) -> Iterator[tuple[datetime, str]]:
         if attempt.ended_at is not None:
             yield attempt.ended_at, f"attempt {number} {_outcome(attempt)}"
     if job.locked_by is not None and job.locked_at is not None:
-        yield job.locked_at, f"attempt {job.attempts + 1} started on {job.locked_by}"
+        # The death of a worker is listed, and is not among the counted attempts.
+        number = max([job.attempts, *(number for number, _ in _numbered(job))]) + 1
+        yield job.locked_at, f"attempt {number} started on {job.locked_by}"
     for event in job.history:
         yield event.at, str(event)
     if isinstance(job, ArchivedJob):
