@@ -12,6 +12,7 @@ import pytest
 from recruiter import Recruiter
 from recruiter.doctor import examine
 from recruiter.doctor.findings import Level
+from recruiter.flow import FlowHandle
 from recruiter.web.pages import hour_bars
 from tests.flows import Stage
 from tests.web.conftest import Consoles
@@ -127,9 +128,10 @@ def test_runs_that_touch_are_one_bar_and_others_are_not() -> None:
     assert hour_bars(NOW, runs) == [(0.0, 0.21), (41.67, 0.0)]
 
 
-def test_a_step_that_never_ran_is_skipped_and_only_the_culprit_is_named(
-    console: Consoles, recruiter: Recruiter
-) -> None:
+@pytest.fixture
+def chain(recruiter: Recruiter) -> FlowHandle:
+    """A flow of three steps, the first of which has failed."""
+
     @recruiter.task
     def step(number: int) -> None: ...
 
@@ -140,12 +142,41 @@ def test_a_step_that_never_ran_is_skipped_and_only_the_culprit_is_named(
     stage = Stage(recruiter)
     stage.run(first.id, fails=[first.id])
     stage.settle_down()
+    return handle
 
-    _, text = sentence(console(), f"flow?id={handle.id}")
+
+def test_skipped_steps_are_skipped_on_every_page_and_in_the_api(console: Consoles, chain: FlowHandle) -> None:
+    client, last = console(), chain.steps()[-1].job
+
+    page, counts = client.get("jobs").text, client.get("counts").text
+    listed = client.get("api/jobs").json()["jobs"]
+
+    assert (page.count("state s-failed"), page.count("state s-skipped")) == (1, 2)
+    assert page.count('class="mono err"') == 1  # only the error of the culprit is red
+    assert '<data value="2" data-of="skipped">' in counts
+    assert sorted(job["state"] for job in listed) == ["failed", "skipped", "skipped"]
+    skipped = client.get("jobs?why=dependency-failed&why=not-needed").text
+    assert skipped.count("data-row") == 2
+    assert re.search(r'aria-current="true" class="s-skipped"', skipped)
+    job = client.get(f"api/job?id={last}").json()
+    assert (job["state"], job["timeline"][-1]["label"]) == ("skipped", "waits, then skipped")
+    assert 'class="sentence ok" id="sentence"' in client.get(f"job?id={last}").text
+
+
+def test_a_step_that_never_ran_is_skipped_and_only_the_culprit_is_named(console: Consoles, chain: FlowHandle) -> None:
+    _, text = sentence(console(), f"flow?id={chain.id}")
 
     assert "3 steps: 1 failed, 2 skipped." in text
     assert " more" not in text
-    assert [each.state for each in handle.steps()] == ["failed", "skipped", "skipped"]
+    assert [each.state for each in chain.steps()] == ["failed", "skipped", "skipped"]
+
+
+def test_skipped_steps_are_no_frequent_error(console: Consoles, chain: FlowHandle) -> None:
+    assert len(chain.steps()) == 3
+
+    errors = console().get("api/overview").json()["errors"]
+
+    assert [error["count"]["number"] for error in errors] == [1]
 
 
 def test_a_question_freezes_the_jobs_that_it_counts(console: Consoles, recruiter: Recruiter) -> None:

@@ -18,7 +18,7 @@ from recruiter.domain.job import ArchivedJob, Execution, Job
 from recruiter.domain.names import DEFAULT_METHOD
 from recruiter.domain.policy_registry import policy_text
 from recruiter.domain.search.conditions import BLOCKED
-from recruiter.domain.state import State
+from recruiter.domain.state import SKIPPED, WHY_SKIPPED, State
 from recruiter.store.payload import shown_payload
 
 COLUMNS = (
@@ -41,7 +41,7 @@ def row(job: Job, now: datetime, waits_for: str | None = None) -> dict[str, Any]
     """A row of a table; `waits_for` is the reason why a due job has not started."""
     return {
         "id": job.id,
-        "state": "cancelling" if job.cancelling else BLOCKED if job.blocked else job.state.value,
+        "state": "cancelling" if job.cancelling else _state(job),
         "task": job.task or "(no job)",
         "group": job.group,
         "when": _when(job, now),
@@ -53,6 +53,12 @@ def row(job: Job, now: datetime, waits_for: str | None = None) -> dict[str, Any]
         "tags": job.tags,
         "worker": job.worker,
     }
+
+
+def _state(job: Job) -> str:
+    if isinstance(job, ArchivedJob) and job.why in WHY_SKIPPED:
+        return SKIPPED
+    return BLOCKED if job.blocked else job.state.value
 
 
 def _when(job: Job, now: datetime) -> str | None:
@@ -133,7 +139,7 @@ def _grid(rows: Iterator[tuple[str, Any]]) -> Table:
 
 def _facts(job: Job) -> Iterator[tuple[str, Any]]:
     cancelling = job.cancel is not None and not isinstance(job, ArchivedJob)
-    state = BLOCKED if job.blocked else job.state.value
+    state = _state(job)
     yield "state", f"{state}, being cancelled" if cancelling else state
     if isinstance(job, ArchivedJob):
         yield "why", job.why

@@ -54,3 +54,7 @@ _AT_THE_END = {
     "lost": State.LOST,
 }
 """The states of jobs that ended without success, by reason; FAILED for all other reasons."""
+
+SKIPPED = "skipped"
+WHY_SKIPPED = (Why.DEPENDENCY_FAILED, Why.NOT_NEEDED)
+"""Flows and lists show steps that ended for these reasons, without having run, as skipped."""

@@ -15,7 +15,7 @@ from bson import ObjectId
 from recruiter.domain.flow import FlowState, On
 from recruiter.domain.job import JobId
 from recruiter.domain.names import BLOCKED_LANE
-from recruiter.domain.state import State, Why
+from recruiter.domain.state import SKIPPED, WHY_SKIPPED, State, Why
 from recruiter.domain.text import remark, shown
 from recruiter.errors import FlowNotFound
 from recruiter.store.codec import Document, flow_of
@@ -23,7 +23,7 @@ from recruiter.store.collections.flows import FlowPlace, StoredFlow
 from recruiter.store.database import Store
 from recruiter.store.flow_steps import StepCounts
 
-BLOCKED, SKIPPED = "blocked", "skipped"
+BLOCKED = "blocked"
 _SHOWN: Document = {
     **dict.fromkeys(("task", "lane", "flow.id", "flow.step", "flow.after", "flow.any", "flow.on", "done", "why"), 1),
     **dict.fromkeys(("flow.many", "flow.added", "flow.name", "flow.failed", "flow.part", "created_at"), 1),
@@ -296,7 +296,7 @@ def _state(row: Mapping[str, Any], held: set[JobId]) -> str:
 
 
 def _state_at_the_end(done: bool, why: str) -> str:
-    return SKIPPED if why in (Why.DEPENDENCY_FAILED, Why.NOT_NEEDED) else State.at_the_end(done, why).value
+    return SKIPPED if why in WHY_SKIPPED else State.at_the_end(done, why).value
 
 
 def _reported(flow: StoredFlow, steps: StepCounts, marked: bool) -> FlowReport:

@@ -13,6 +13,7 @@ from recruiter.domain.flow import layers
 from recruiter.domain.job import ArchivedJob, Execution, Job
 from recruiter.domain.state import State
 from recruiter.web.schemas import FlowEdge, FlowGraph, FlowNode, FlowStepRow, Part
+from recruiter.web.serializers import shown_state
 
 BOX, GAP = (212, 44), (64, 14)
 FOLDED = 6
@@ -51,7 +52,7 @@ def _parts(job: Job, now: datetime) -> Iterator[Part]:
 def _rest(job: Job, reached: datetime, now: datetime) -> Iterator[Part]:
     if isinstance(job, ArchivedJob):
         if not job.executions or job.state is State.CANCELLED:
-            yield Part("waiting", reached, max(reached, job.archived_at), f"waits, then {job.state.value}")
+            yield Part("waiting", reached, max(reached, job.archived_at), f"waits, then {shown_state(job, now)}")
         return
     if job.locked_by is not None and job.locked_at is not None:
         begun = max(reached, job.locked_at)

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 from recruiter.domain.search.conditions import STATES
 from recruiter.domain.search.filter import FILTER_WORDS, unknown_word
+from recruiter.domain.state import SKIPPED, WHY_SKIPPED
 from recruiter.domain.text import similar
 from recruiter.errors import InvalidFilter
 
@@ -22,6 +23,10 @@ Words = Mapping[str, Sequence[str]]
 
 NAMES = tuple(FILTER_WORDS)
 """As the command line has them, with `_` for `-`."""
+
+_STATES = ("running", "queued", "postponed", "blocked", "failed", SKIPPED, "succeeded", "cancelled", "lost")
+TABS: Mapping[str, Words] = {state: {"state": [state]} for state in _STATES} | {SKIPPED: {"why": list(WHY_SKIPPED)}}
+"""The states of a list of jobs, in the order of its tabs, with their conditions."""
 
 _TYPED = re.compile(r"([a-z_]+(?:-[a-z]+)*)[:=](.+)", re.DOTALL)
 _ARGUMENT = re.compile(r"arg\.([^=]+)=(.*)", re.DOTALL)

@@ -26,7 +26,7 @@ from recruiter.job_actions import JOB_ACTIONS
 from recruiter.web import drawings, filter_words, formats
 from recruiter.web.actions import NAMED
 from recruiter.web.reader import RANGES, ROWS, Reader
-from recruiter.web.schemas import STATES_COUNTED, ActionEntry
+from recruiter.web.schemas import ActionEntry
 from recruiter.web.sentences import jobs, of_jobs, plural
 from recruiter.web.terms import SECTIONS, TERMS
 
@@ -77,7 +77,6 @@ STATES = {
     "lost": "!",
 }
 """Each state has a sign, because colour alone is not accessible."""
-TABS = STATES_COUNTED
 FLOW_STATES = ("running", "paused", "failed", "succeeded", "cancelled")
 JOB_TABS = ("arguments", "result", "attempts", "history", "log", "stages", "stack", "document")
 
@@ -139,6 +138,7 @@ def _jobs(reader: Reader, pairs: Pairs) -> dict[str, Any]:
         except InvalidFilter as error:
             hint = str(error)
     opened = _one(pairs, "open")
+    others = {name: values for name, values in said.items() if name not in ("state", "why")}
     chips = filter_words.chips(said)
     told = ", ".join(filter(None, ("" if wanted.is_empty else str(wanted), text and f'"{text}"')))
     return {
@@ -155,11 +155,11 @@ def _jobs(reader: Reader, pairs: Pairs) -> dict[str, Any]:
         "limit": "" if limit == str(ROWS) else limit,
         "after": _one(pairs, "after"),
         "opened": reader.job(opened) if opened else None,
-        "state_tab": said["state"][0] if len(said.get("state", [])) == 1 else None,
+        "state_tab": next((tab for tab, of_tab in filter_words.TABS.items() if said == {**others, **of_tab}), None),
         "here": f"jobs?{filter_words.query(said, text=text, sort=sort)}",
         "verbs": [] if text else _possible(wanted),
-        "others": {name: values for name, values in said.items() if name != "state"},
-        "tabs": TABS,
+        "others": others,
+        "tabs": filter_words.TABS,
         "hint": hint,
         "command": filter_words.command(said),
     }

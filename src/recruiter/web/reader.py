@@ -32,7 +32,7 @@ from recruiter.domain.planning.rules import Rules
 from recruiter.domain.policy_registry import policy_text, policy_words
 from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.search.filter import ENDED, JobFilter, filter_from_words
-from recruiter.domain.state import State
+from recruiter.domain.state import WHY_SKIPPED, State
 from recruiter.domain.statistics import Analytics, Depth, Kind, Queue, window
 from recruiter.domain.text import mask
 from recruiter.errors import InvalidFilter, RecruiterError, StoreError, UnreadableDocument
@@ -51,7 +51,7 @@ from recruiter.views.record import job_record
 from recruiter.views.resources import limit_uses
 from recruiter.web import schemas, sentences, serializers
 from recruiter.web.drawings import folded, graph_of, life_of
-from recruiter.web.filter_words import Words
+from recruiter.web.filter_words import TABS, Words
 from recruiter.web.formats import iso
 from recruiter.web.redaction import Redaction
 from recruiter.web.schemas import Amount
@@ -245,7 +245,7 @@ class Reader:
         return self._alike.get(str(words), lambda: Amount(*self._recruiter.jobs.count(filter_from_words(words))))
 
     def counts(self, words: Words) -> dict[str, Amount]:
-        """Number of jobs in each state, up to a bound; conditions on the state are ignored."""
+        """Number of jobs on each tab, up to a bound; conditions on the state are ignored."""
         others = {name: list(values) for name, values in words.items() if name not in ("state", "why")}
         return self._counts.get(str(others), lambda: dict(self._count(others)))
 
@@ -253,9 +253,9 @@ class Reader:
         return Amount(*self._recruiter.jobs.count(filter))
 
     def _count(self, words: Words) -> Iterator[tuple[str, Amount]]:
-        for state in schemas.STATES_COUNTED:
+        for state, conditions in TABS.items():
             try:
-                filter = self.filter_of({**words, "state": [state]})
+                filter = self.filter_of({**words, **conditions})
             except InvalidFilter:  # no such job can be in this state
                 yield state, Amount(0)
                 continue
@@ -448,7 +448,7 @@ class Reader:
     def _frequent_errors(self, since: datetime, until: datetime) -> list[schemas.FrequentError]:
         """The errors that most of the newest failed jobs ended with."""
         page = self._recruiter.jobs.list(state=["failed", "lost"], ended_since=since, limit=_ERRORS_READ, minimal=True)
-        jobs = [job for job in page if job.ended_at is not None]
+        jobs = [job for job in page if job.ended_at is not None and job.why not in WHY_SKIPPED]
         complete = page.next is None
         begin = since if complete or not jobs else min(job.ended_at for job in jobs if job.ended_at)
         span = max(1e-6, (until - begin).total_seconds())

@@ -91,10 +91,6 @@ class Part:
     attempt: int | None = None
 
 
-STATES_COUNTED = ("running", "queued", "postponed", "blocked", "failed", "succeeded", "cancelled", "lost")
-"""The states of jobs as filters name them, in the order of the tabs."""
-
-
 JobRow: Any = _object(
     "JobRow",
     {name: _HINTS[name] for name in (*FIELDS, *DERIVED, "flow") if name not in DETAILS}

@@ -10,10 +10,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recruiter.domain.duration import brief, humanize
-from recruiter.domain.job import Job, JobId
+from recruiter.domain.job import ArchivedJob, Job, JobId
 from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.search.conditions import BLOCKED, POSTPONED, QUEUED
-from recruiter.domain.state import State
+from recruiter.domain.state import SKIPPED, WHY_SKIPPED, State
 from recruiter.domain.statistics import Analytics, Depth, Kind, PeriodSummary, Queue
 from recruiter.views.flows import FlowReport, StepReport
 from recruiter.web import schemas
@@ -38,7 +38,10 @@ _LABEL, _LABELLED_BY = 40, 2
 
 
 def shown_state(job: Job, now: datetime) -> str:
-    """The state with the words of filters and tabs: a waiting job is queued, postponed or blocked."""
+    """The state with the words of tabs: a waiting job is queued, postponed or blocked, and a step that never ran is
+    skipped."""
+    if isinstance(job, ArchivedJob) and job.why in WHY_SKIPPED:
+        return SKIPPED
     if job.state is not State.WAITING:
         return job.state.value
     if job.blocked:

@@ -209,6 +209,13 @@ _ALL = {
             "how-to/flows.md",
             "recruiter flow show ID",
         ),
+        "skipped": Term(
+            "skipped",
+            "Steps that never ran: a step that they wait for failed, or their flow did not need them. A filter and the "
+            "figures of a time count the former as failed, the latter as cancelled.",
+            "how-to/flows.md",
+            "recruiter job list --why dependency-failed --why not-needed",
+        ),
         "stuck": Term(
             "why",
             "The step that an open flow waits for and the reason why it does not start; of a failed flow, a step "
