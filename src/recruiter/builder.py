@@ -31,7 +31,7 @@ from recruiter.store.codec import new_id
 from recruiter.store.collections.creations import content_id
 from recruiter.store.connection import answered_within
 from recruiter.store.fields import check_id
-from recruiter.store.in_session import Creation, InSession, Ours, Produced, Session, Steps, UniqueJob
+from recruiter.store.in_session import Creation, InSession, Produced, Session, UniqueJob
 from recruiter.store.payload import Owner
 from recruiter.workable import Workable, stored, tags_of
 
@@ -207,9 +207,7 @@ class JobBuilder(HasOptions, Generic[R]):
 
     aenqueue_with_signal = async_face(enqueue_with_signal)
 
-    def _storing_with_signal(
-        self, signal: str, data: Any, by: str | None
-    ) -> Callable[[InSession], Steps[list[Produced]]]:
+    def _storing_with_signal(self, signal: str, data: Any, by: str | None) -> Callable[[InSession], list[Produced]]:
         """Raises InvalidJob, InvalidName, UnsupportedValue, JobTooLarge."""
         self._check_background()
         check_remark(by, None)
@@ -221,16 +219,16 @@ class JobBuilder(HasOptions, Generic[R]):
             )
         (name, stored), unique = checked_signal(signal, data), self.unique_job(self.made())
 
-        def steps(here: InSession) -> Steps[list[Produced]]:
-            produced = yield from here.enqueue_unique([unique])
+        def write(here: InSession) -> list[Produced]:
+            produced = here.enqueue_unique([unique])
             (answer,) = produced
-            if not isinstance(answer, RecruiterError):
-                sent = yield from self._sender.signalling(answer[0], name, stored, by)(here)
-                if not sent:
-                    raise (yield Ours(lambda: not_signalled(self._sender.store, answer[0], name)))
+            if isinstance(answer, RecruiterError):
+                return produced
+            if not self._sender.signalling(answer[0], name, stored, by)(here):
+                raise not_signalled(self._sender.store, answer[0], name)
             return produced
 
-        return steps
+        return write
 
     def execute(self, *, session: Session | None = None, server_timeout: DurationLike | None = None) -> JobHandle[R]:
         """The same as `enqueue`, except after `here`, and for a workable without `in_background` and without a time:
@@ -274,7 +272,7 @@ class JobBuilder(HasOptions, Generic[R]):
         """Whether it needs no comparison with other jobs."""
         return self._draft.id is None and not self.is_unique
 
-    def _storing(self, job: Job) -> Callable[[InSession], Steps[list[Produced]]]:
+    def _storing(self, job: Job) -> Callable[[InSession], list[Produced]]:
         if self.is_unique:
             unique = self.unique_job(job)
             return lambda here: here.enqueue_unique([unique])

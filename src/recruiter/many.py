@@ -26,12 +26,7 @@ from recruiter.steps.enqueue import LARGEST_BATCH
 from recruiter.store.batches import MAX_JOBS_PER_TRANSACTION, in_batches
 from recruiter.store.codec import JobEncoder, encode, new_id
 from recruiter.store.connection import answered_within
-from recruiter.store.in_session import (
-    InSession,
-    Produced,
-    Session,
-    Steps,
-)
+from recruiter.store.in_session import InSession, Produced, Session
 from recruiter.store.payload import Owner
 
 R = TypeVar("R")
@@ -40,7 +35,7 @@ T = TypeVar("T")
 Call = tuple[Any, ...] | Mapping[str, Any]
 CallOrJob = Call | JobBuilder[Any]
 Errors = Literal["raise", "return"]
-Write = Callable[[InSession, list[T]], Steps[list[Produced]]]
+Write = Callable[[InSession, list[T]], list[Produced]]
 
 
 class ManyOptions(GivenJobOptions, total=False):
@@ -115,7 +110,7 @@ class Many(Generic[R]):
     def _produce(self, errors: Errors, build: Callable[[JobBuilder[R]], T], write: Write[T]) -> list[Any]:
         with answered_within(self._timeout), self._producing():
             for batch in self._batches(errors, build):
-                self._note(batch, self._sender.produce(_writing(write, batch), self._session))
+                self._store(batch, write)
         return self._answered(errors)
 
     def _producing(self) -> AbstractContextManager[Any]:
@@ -187,7 +182,9 @@ class Many(Generic[R]):
                 self._answers[place] = error
         return made
 
-    def _note(self, batch: list[tuple[int, T]], produced: list[Produced]) -> None:
+    def _store(self, batch: list[tuple[int, T]], write: Write[T]) -> None:
+        jobs = [job for _, job in batch]
+        produced = self._sender.produce(lambda here: write(here, jobs), self._session)
         for (place, _), answer in zip(batch, produced, strict=True):
             if isinstance(answer, RecruiterError):
                 self._answers[place] = answer
@@ -217,10 +214,6 @@ def _one_ahead(make: Callable[[int], T], numbers: Sequence[int]) -> Iterator[T]:
             made, coming = coming.result(), thread.submit(make, number)
             yield made
         yield coming.result()
-
-
-def _writing(write: Write[T], batch: list[tuple[int, T]]) -> Callable[[InSession], Steps[list[Produced]]]:
-    return lambda here: write(here, [job for _, job in batch])
 
 
 def _size_of(item: object) -> int:

@@ -33,13 +33,7 @@ from recruiter.store import database
 from recruiter.store.connection import Target, seconds_left
 from recruiter.store.database import Store, TargetLike
 from recruiter.store.fields import check_id
-from recruiter.store.in_session import (
-    InSession,
-    Session,
-    Steps,
-    in_own_transaction,
-    perform,
-)
+from recruiter.store.in_session import InSession, Session, in_callers_session, in_own_transaction
 from recruiter.store.payload import Owner, Payload, PayloadCodec, Sealed, owner_of
 from recruiter.views import find
 
@@ -161,11 +155,11 @@ class Producer(RegistryOwner):
 
     asignal = async_face(signal)
 
-    def signalling(self, job: JobId, name: str, stored: Any, by: str | None) -> Callable[[InSession], Steps[bool]]:
+    def signalling(self, job: JobId, name: str, stored: Any, by: str | None) -> Callable[[InSession], bool]:
         """Sends a checked signal; false when the job cannot take it."""
 
-        def steps(here: InSession) -> Steps[bool]:
-            found = (yield from here.find_waiting(job)) if self.payload.has_codec else None
+        def send(here: InSession) -> bool:
+            found = here.find_waiting(job) if self.payload.has_codec else None
             owner = Owner(job) if found is None else owner_of(found)
             if found is not None:
                 # A job that takes a signal which it cannot open fails, and so does each job that repeats it.
@@ -176,9 +170,9 @@ class Producer(RegistryOwner):
                         f"job {id_told(job)} cannot be sent the signal {name!r}, because it could not open it: {error}"
                     ) from error
             sealed = self.payload.seal(Sealed.SIGNAL, owner, stored, name)
-            return (yield from here.signal(job, name, sealed, self.clock.now(), by))
+            return here.signal(job, name, sealed, self.clock.now(), by)
 
-        return steps
+        return send
 
     def recover(
         self,
@@ -238,10 +232,10 @@ class Producer(RegistryOwner):
         self.after_send()
         return refusals
 
-    def produce(self, write: Callable[[InSession], Steps[T]], session: Session | None = None) -> T:
+    def produce(self, write: Callable[[InSession], T], session: Session | None = None) -> T:
         """Writes in the caller's session, or in a new transaction."""
         if session is not None:
-            return perform(self.store, session, write)
+            return in_callers_session(self.store, session, write)
         produced = in_own_transaction(self.store, write)
         self.after_send()
         return produced

@@ -693,8 +693,8 @@ MUTANTS = (
         "met_untouched",
         "a caller's transaction touches the job that it met: the start of the job conflicts with it",
         _IN_SESSION,
-        '                    query, touch = {"_id": decision.id}, {"$inc": {"touched": 1}}\n',
-        '                    query, touch = {"_id": None}, {"$inc": {"touched": 1}}\n',
+        '                    self._waiting.update_one({"_id": decision.id}, {"$inc": {"touched": 1}})\n',
+        '                    self._waiting.update_one({"_id": None}, {"$inc": {"touched": 1}})\n',
         "tests/blackbox/test_begun_jobs.py::TestUntilStarted::test_a_change_in_the_callers_transaction_is_seen",
     ),
     Mutant(

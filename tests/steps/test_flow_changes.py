@@ -16,7 +16,7 @@ from recruiter.steps import control_flow
 from recruiter.steps.clean import forget_flows
 from recruiter.store.collections import flows
 from recruiter.store.flow_steps import FlowSteps
-from recruiter.store.in_session import InSession, Steps
+from recruiter.store.in_session import InSession
 from tests.flows import Stage
 
 DAY = timedelta(days=1)
@@ -204,15 +204,15 @@ def test_a_flow_is_cancelled_again_while_it_is_retried(stage: Stage) -> None:
     stage.settle_down()
     recovers = InSession.recover
 
-    def recover(self: InSession, *given: Any, **named: Any) -> Steps[int]:
-        done = yield from recovers(self, *given, **named)
+    def recover(self: InSession, *given: Any, **named: Any) -> int:
+        done = recovers(self, *given, **named)
         patch.setattr(InSession, "recover", then_cancelled)
         return done
 
-    def then_cancelled(self: InSession, *given: Any, **named: Any) -> Steps[int]:
+    def then_cancelled(self: InSession, *given: Any, **named: Any) -> int:
         patch.setattr(InSession, "recover", recovers)
         handle.cancel()
-        return (yield from recovers(self, *given, **named))
+        return recovers(self, *given, **named)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(control_flow, "_MAX_STEPS_PER_TRANSACTION", 1)

@@ -20,7 +20,7 @@ from recruiter.store.batches import ids_in_batches
 from recruiter.store.codec import anew, encode_job
 from recruiter.store.collections.flows import Marker, StoredFlow
 from recruiter.store.database import Store
-from recruiter.store.in_session import in_transaction
+from recruiter.store.in_session import InSession
 from recruiter.store.transactions import InTransaction
 
 _MAX_STEPS_PER_TRANSACTION = 500
@@ -109,7 +109,7 @@ def _retry_some(
         if found.cancel is not None:
             store.flows.lift_cancel(flow, session)
         store.flows.leave([Marker(flow, all=True)], session)
-    return in_transaction(store, session, lambda here: here.recover(jobs))
+    return InSession(store, session, own=True).recover(jobs)
 
 
 def _found(store: Store, flow: ObjectId, session: InTransaction) -> StoredFlow:

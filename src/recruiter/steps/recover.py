@@ -16,7 +16,7 @@ from recruiter.errors import InvalidFlow, InvalidJob, JobNotFound, JobRecovered,
 from recruiter.store.batches import ids_in_batches
 from recruiter.store.codec import anew, encode_job
 from recruiter.store.database import Store
-from recruiter.store.in_session import InSession, Steps, in_own_transaction
+from recruiter.store.in_session import InSession, in_own_transaction
 from recruiter.store.search import matching
 
 
@@ -65,13 +65,13 @@ def _recovered_before(store: Store, ended: ArchivedJob, place: FlowStep) -> Inva
     )
 
 
-def recovering(job: Job, *, again: bool = False) -> Callable[[InSession], Steps[None]]:
+def recovering(job: Job, *, again: bool = False) -> Callable[[InSession], None]:
     """Stores the job that repeats another. Raises JobNotFound, InvalidFlow."""
     old = job.recovered_from
     assert old is not None
 
-    def write(here: InSession) -> Steps[None]:
-        if (yield from here.recover({old: encode_job(job)}, again=again, cancelled=True)):
+    def write(here: InSession) -> None:
+        if here.recover({old: encode_job(job)}, again=again, cancelled=True):
             return
         if job.flow is None:
             raise JobNotFound(f"job {job.recovered_from!r} cannot be recovered: it has just been recovered or removed")

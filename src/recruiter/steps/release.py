@@ -60,7 +60,7 @@ from recruiter.store.codec import LARGEST_JOB, Document, anew, archived_from, en
 from recruiter.store.collections.flows import Marker, StoredFlow, merged
 from recruiter.store.database import Store
 from recruiter.store.flow_steps import Dependent, ReleasedSteps
-from recruiter.store.in_session import InSession, in_transaction
+from recruiter.store.in_session import InSession
 from recruiter.store.outcomes import OutcomeBatch, ToArchive
 from recruiter.store.transactions import InTransaction
 
@@ -313,7 +313,7 @@ class _FlowPass:
         that one too. Raises InvalidJob if that one waits for it."""
         for result in results:
             others = [step for step in result.get("missing", ()) if step not in place.after]
-            before = in_transaction(self._store, session, partial(InSession.all_before, flow=self._id, steps=others))
+            before = InSession(self._store, session, own=True).all_before(self._id, others)
             if place.step in before:
                 raise InvalidJob(
                     f"step {id_told(result['step'])} returned the result of step {id_told(others[0])}, which waits for "
@@ -363,7 +363,7 @@ class _FlowPass:
             marker = Marker(self._id, added=frozenset(place.step for place in writes.wait.values()))
             self._store.flows.leave([marker], session)
         self._store.transactions.archive(OutcomeBatch(archive=writes.archive), session)
-        back = in_transaction(self._store, session, lambda here: here.recover(writes.bring_back))
+        back = InSession(self._store, session, own=True).recover(writes.bring_back)
         released = self._steps.release_now(list(writes.release.values()), session)
         failed = [(id, reason) for id, reason in writes.reasons.items() if reason not in (_NOT_NEEDED, _NEITHER_NEEDED)]
         return Released(released=released, failed=failed, brought_back=back)

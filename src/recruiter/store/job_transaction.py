@@ -24,7 +24,8 @@ failure of the attempt:
 
 The job must not end the transaction itself, so the session refuses it until the end of the block.
 
-One implementation serves `MongoClient` and `AsyncMongoClient`: steps that yield the calls to make (in_session.py).
+One implementation serves `MongoClient` and `AsyncMongoClient`: a generator that yields the calls to make (`Steps`) and
+receives their answers. A coroutine awaits them itself: if it is cancelled, the transaction is still aborted.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from bson.raw_bson import RawBSONDocument
@@ -45,6 +46,7 @@ from pymongo.client_session import ClientSession
 from pymongo.errors import ConnectionFailure, DuplicateKeyError, PyMongoError
 from pymongo.read_concern import ReadConcern
 
+from recruiter.async_face import in_a_thread
 from recruiter.coroutines import adrive, drive
 from recruiter.domain.duration import brief
 from recruiter.domain.names import id_told
@@ -61,10 +63,13 @@ from recruiter.store.codec import OPTIONS
 from recruiter.store.collections import archived, flows, scheduled, statistics
 from recruiter.store.collections.flows import marker_document, markers_of
 from recruiter.store.errors import WRITE_CONFLICT, Meaning, meaning_of, translate
-from recruiter.store.in_session import Ours, Session, Steps, acall, call, same_deployment
+from recruiter.store.in_session import Session, another_deployment, is_known_deployment, is_same_deployment
 from recruiter.store.outcomes import as_archived
 from recruiter.store.runs import Run
 from recruiter.store.sessions import DURABLE, SessionId, digest_of_user
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[Callable[[], Any], Any, T]
 
 _MAX_WAIT_SECONDS = 30.0
 """For the begin, and for the answer to a commit."""
@@ -82,6 +87,16 @@ _OURS_TO_END = ("commit_transaction", "abort_transaction", "end_session")
 
 _users: WeakKeyDictionary[Any, bytes | None] = WeakKeyDictionary()
 """The digests of the users of the application's clients."""
+
+
+class Ours:
+    """A call on our own connection, which blocks."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+
+    def __call__(self) -> Any:
+        return self._call()
 
 
 class _JobTransaction:
@@ -106,8 +121,7 @@ class _JobTransaction:
                 f"job {id_told(run.id)} is in its own transaction already: use the session that it has"
             )
         try:
-            yield from self._reachable()
-            yield from same_deployment(run.store, self._session)
+            yield from self._same_deployment()
             session = yield from self._session_id()
             yield Ours(lambda: run.prove(session, transaction=True))
             yield from self._fence()
@@ -152,19 +166,25 @@ class _JobTransaction:
         self._run.not_committed = error
         return error
 
-    def _reachable(self) -> Steps[None]:
-        """Raises TransactionFailed when only the application's client cannot reach its MongoDB."""
+    def _same_deployment(self) -> Steps[None]:
+        """Raises TransactionFailed when only the application's client cannot reach its MongoDB, and InvalidSession when
+        it is connected to another deployment."""
         store, client = self._run.store, self._session.client
-        if client is store.client or client in store.compared:
+        if is_known_deployment(store, client):
             return
-        try:
-            yield lambda: client.admin.command("hello")
-        except ConnectionFailure as error:
-            yield Ours(lambda: store.client.admin.command("hello"))  # an outage of the deployment passes
-            raise TransactionFailed(
-                f"the client that job {id_told(self._run.id)} has given to current_job.transaction() does not find its "
-                f"MongoDB: {translate(error)}. Give it the same address as the recruiter has"
-            ) from error
+        for _ in range(2):  # the primary may change between the two calls
+            try:
+                theirs = yield lambda: client.admin.command("hello")
+            except ConnectionFailure as error:
+                yield Ours(lambda: store.client.admin.command("hello"))  # an outage of the deployment passes
+                raise TransactionFailed(
+                    f"the client that job {id_told(self._run.id)} has given to current_job.transaction() does not find "
+                    f"its MongoDB: {translate(error)}. Give it the same address as the recruiter has"
+                ) from error
+            ours = yield Ours(lambda: store.client.admin.command("hello"))
+            if is_same_deployment(store, client, theirs, ours):
+                return
+        raise another_deployment(theirs, ours)
 
     def _fence(self) -> Steps[None]:
         """Begins the transaction, and takes the job out of `scheduled` in it."""
@@ -299,7 +319,7 @@ class JobTransaction:
         self._session: ClientSession = (self._client or run.store.client).start_session()
         self._steps = _JobTransaction(run, self._session, time.sleep)
         try:
-            drive(self._steps.begin(), call)
+            drive(self._steps.begin(), _make)
         except BaseException:
             self._session.end_session()
             raise
@@ -308,7 +328,7 @@ class JobTransaction:
     @shielded
     def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
         try:
-            drive(self._steps.end(error), call)
+            drive(self._steps.end(error), _make)
         except BaseException as raised:
             if raised is not error:
                 raise
@@ -332,7 +352,7 @@ class AsyncJobTransaction:
         self._session: AsyncClientSession = self._client.start_session()
         try:
             self._steps = _JobTransaction(self._run(), self._session, asyncio.sleep)
-            await adrive(self._steps.begin(), acall)
+            await adrive(self._steps.begin(), _amake)
         except BaseException:
             await self._session.end_session()
             raise
@@ -342,12 +362,20 @@ class AsyncJobTransaction:
         self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None
     ) -> None:
         try:
-            await adrive(self._steps.end(error), acall)
+            await adrive(self._steps.end(error), _amake)
         except BaseException as raised:
             if raised is not error:
                 raise
         finally:
             await self._session.end_session()
+
+
+def _make(call: Callable[[], Any]) -> Any:
+    return call()
+
+
+def _amake(call: Callable[[], Any]) -> Awaitable[Any]:
+    return in_a_thread(call) if isinstance(call, Ours) else cast("Awaitable[Any]", call())
 
 
 def _lifetime(client: MongoClient[Any]) -> float:
