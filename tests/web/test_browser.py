@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import timedelta
+from http import HTTPStatus
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 from fastapi import HTTPException
 
+from recruiter import Recruiter
 from recruiter.domain.statistics import Depth
 from recruiter.web import dashboard
+from recruiter.web.access import BasicAuth, LocalToken
 from recruiter.web.server import served
 from tests.applications import showcase
 from tests.conftest import eventually
@@ -862,12 +868,63 @@ SCHEMES: dict[Any, str] = {
 WIDTHS = (375, 1440)
 
 
+class Judge:
+    """Pages as axe sees them, on a phone and on a desktop, light and dark."""
+
+    def __init__(self, browser: Browser, axe: str) -> None:
+        # axe is given to the page by the browser itself: the console's own policy would not let it in.
+        self._context = browser.new_context(bypass_csp=True, reduced_motion="reduce")
+        self._page = self._context.new_page()
+        self._axe = axe
+        self.close = self._context.close
+        self.found: dict[str, Any] = {}
+
+    def open(self, url: str) -> int:
+        self._page.set_viewport_size({"width": WIDTHS[0], "height": 900})  # a phone loads the page on a phone
+        answer = self._page.goto(url)
+        assert answer is not None
+        return answer.status
+
+    def refusal(self, status: int, url: str, headers: dict[str, str] | None = None, body: str = "") -> None:
+        """The page of this status, to a plain link or, with a body, to a form."""
+        self._context.set_extra_http_headers(headers or {})
+        if body:
+            self.open(url.rpartition("/")[0])
+            with self._page.expect_navigation() as navigation:
+                self._page.evaluate(
+                    """([url, body]) => { const form = document.createElement("form");
+                    const field = document.createElement("input");
+                    form.method = "post"; form.action = url; field.name = "what"; field.value = body;
+                    form.append(field); document.body.append(form); form.submit(); }""",
+                    [url, body],
+                )
+            assert navigation.value.status == status
+        else:
+            assert self.open(url) == status
+        expect(self._page.locator("h1")).to_have_text(HTTPStatus(status).phrase)
+        self.judge(f"{status} {url.rpartition('/')[2]}")
+
+    def judge(self, name: str) -> None:
+        page = self._page
+        page.evaluate(self._axe)
+        for width, scheme in product(WIDTHS, SCHEMES):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.emulate_media(color_scheme=scheme)
+            assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == scheme
+            result = page.evaluate(f"axe.run(document, {SCHEMES[scheme]})")
+            self.found |= {
+                f"{name}, {width}, {scheme}: {each['id']}": [n["html"][:200] for n in each["nodes"][:3]]
+                for each in result["violations"]
+            }
+            if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+                self.found[f"{name}, {width}: too wide"] = page.evaluate("document.documentElement.scrollWidth")
+
+
 def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(
     browser: Browser, shop: World, filled: dict[str, str], axe: str
 ) -> None:
     # axe is given to the page by the browser itself: the console's own policy would not let it in.
-    context = browser.new_context(bypass_csp=True, reduced_motion="reduce")
-    page = context.new_page()
+    judge = Judge(browser, axe)
     failed = str(shop.recruiter.jobs.list(state="failed", task="charge", limit=1, minimal=True).jobs[0].id)
     places = {
         **PAGES,
@@ -879,24 +936,40 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(
         "missing": "job?id=nowhere",
         "flow": f"flow?id={filled_flow(shop)}",
     }
-    found: dict[str, Any] = {}
     for name, place in places.items():
-        page.set_viewport_size({"width": WIDTHS[0], "height": 900})  # a phone loads the page on a phone
-        page.goto(shop.url + place)
-        page.evaluate(axe)
-        for width, scheme in product(WIDTHS, SCHEMES):
-            page.set_viewport_size({"width": width, "height": 900})
-            page.emulate_media(color_scheme=scheme)
-            assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == scheme
-            result = page.evaluate(f"axe.run(document, {SCHEMES[scheme]})")
-            found |= {
-                f"{name}, {width}, {scheme}: {each['id']}": [n["html"][:200] for n in each["nodes"][:3]]
-                for each in result["violations"]
-            }
-            if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
-                found[f"{name}, {width}: too wide"] = page.evaluate("document.documentElement.scrollWidth")
-    context.close()
-    assert found == {}, json.dumps(found, indent=1)
+        judge.open(shop.url + place)
+        judge.judge(name)
+    judge.close()
+    assert judge.found == {}, json.dumps(judge.found, indent=1)
+
+
+def test_axe_finds_nothing_on_refusals(
+    browser: Browser, shop: World, axe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recruiter.web.reader._PULSE_SECONDS", 0.2)
+
+    def make(access: Any, recruiter: Recruiter = shop.recruiter) -> str:
+        return consoles.enter_context(served(dashboard(recruiter, access=access)))
+
+    judge = Judge(browser, axe)
+    basic = {"authorization": f"Basic {b64encode(b'ada:wrong').decode()}"}
+    with ExitStack() as consoles:
+        down = consoles.enter_context(Recruiter("mongodb://127.0.0.1:1/shop?serverSelectionTimeoutMS=200"))
+        guarded = make(BasicAuth({"ada": "secret"}))
+        judge.refusal(401, make(LocalToken()))
+        judge.refusal(401, guarded, basic)
+        judge.refusal(403, make(None))
+        judge.refusal(404, f"{shop.url}nothing")
+        judge.refusal(404, f"{shop.url}job?id=nowhere")
+        judge.refusal(400, f"{shop.url}jobs?limit=0")
+        judge.refusal(413, f"{shop.url}do", body="x" * (65 * 1024))
+        with httpx.Client(headers=basic, trust_env=False) as guesser:
+            while guesser.get(guarded).status_code != 429:
+                pass
+        judge.refusal(429, guarded, basic)
+        judge.refusal(503, make(lambda: "ada", down))
+    judge.close()
+    assert judge.found == {}, json.dumps(judge.found, indent=1)
 
 
 def test_the_keyboard_is_enough(watched: Watched, filled: dict[str, str]) -> None:
