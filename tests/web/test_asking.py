@@ -63,6 +63,20 @@ def test_a_table_is_sorted_by_the_chosen_column(console: Consoles, ended: Recrui
     del ended
 
 
+def test_the_rows_of_a_list_are_sorted_by_the_chosen_column(console: Consoles, ended: Recruiter) -> None:
+    client = console()
+    tasks = re.compile(r'<td class="task"><a [^>]*>(\w+)</a>')
+    in_order = sorted(tasks.findall(client.get("jobs").text))
+    assert len(set(in_order)) > 1
+
+    page = client.get("jobs?sort=task").text
+
+    assert tasks.findall(page) == in_order
+    assert 'aria-sort="ascending"' in page
+    assert client.get("jobs?sort=nonsense").status_code == 400
+    del ended
+
+
 def test_a_table_by_worker_counts_the_jobs_that_it_ran(console: Consoles, ended: Recruiter) -> None:
     (worker,) = {job.worker for job in ended.jobs.list(state="succeeded")}
 

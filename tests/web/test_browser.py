@@ -339,6 +339,16 @@ class TestLive:
         expect(page.locator("#new a")).to_have_text("3 new")
         assert rows(page).first.get_attribute("id") == first
         assert rows(page).count() == before
+        badge = page.locator("#new").bounding_box()
+        boxes = page.locator(".tabs > a, .filter button, .bulk button, #rows a").evaluate_all(
+            "all => all.map((each) => each.getBoundingClientRect()).map((box) => [box.left, box.top, box.right, box.bottom])"
+        )
+        assert badge is not None
+        for left, top, right, bottom in boxes:
+            is_beside = left >= badge["x"] + badge["width"] or right <= badge["x"]
+            assert is_beside or top >= badge["y"] + badge["height"] or bottom <= badge["y"], (
+                "the badge covers a control"
+            )
         page.locator("#new a").click()
         expect(page.locator("#new")).to_be_hidden()
         expect(rows(page).first).to_contain_text("b.jpg")
@@ -449,6 +459,23 @@ class TestActions:
         page.locator(".ask button").click()
         expect(page.locator(".done")).to_contain_text("removed")
         assert shop.recruiter.jobs.count(state="failed", error="TimeoutError").number == 0
+
+    def test_a_postponed_job_is_rescheduled_given_a_priority_and_run_by_buttons(
+        self, watched: Watched, shop: World
+    ) -> None:
+        job = shop.recruiter.job("charge", {"order": 2, "amount": 5.0}).schedule_in("3 hours").enqueue()
+        page = watched.open(f"job?id={job.id}")
+        for name, value, outcome in (
+            ("Reprioritise", "7", "The job has priority 7."),
+            ("Reschedule", "5h", "The job is rescheduled for"),
+        ):
+            page.locator(".acts").get_by_role("link", name=name).click()
+            page.locator(".ask input[name=to]").fill(value)
+            page.locator(".ask button").click()
+            expect(page.locator(".done")).to_contain_text(outcome)
+        page.locator(".acts").get_by_role("link", name="Run now").click()
+        page.locator(".ask button").click()
+        expect(page.locator(".state.s-succeeded").first).to_be_visible()
 
     def test_run_a_schedule_now_and_set_a_limit(self, watched: Watched) -> None:
         page = watched.open("schedules")
@@ -868,6 +895,17 @@ SCHEMES: dict[Any, str] = {
 WIDTHS = (375, 1440)
 
 
+TORN = """[...document.querySelectorAll("td, th, .n, .button, .state, nav a, dt")].flatMap((cell) => [...cell.childNodes]
+    .filter((node) => node.nodeType === 3 && cell.checkVisibility())
+    .flatMap((node) => [...node.data.matchAll(/[^ \\n/-]{2,11}/g)].filter((word) => {
+        const range = document.createRange();
+        range.setStart(node, word.index);
+        range.setEnd(node, word.index + word[0].length);
+        return new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size > 1;
+    }).map((word) => word[0])))"""
+"""Short words and numbers of tables and buttons that go on in the next line."""
+
+
 class Judge:
     """Pages as axe sees them, on a phone and on a desktop, light and dark."""
 
@@ -916,6 +954,8 @@ class Judge:
                 f"{name}, {width}, {scheme}: {each['id']}": [n["html"][:200] for n in each["nodes"][:3]]
                 for each in result["violations"]
             }
+            if torn := page.evaluate(TORN):
+                self.found[f"{name}, {width}: torn"] = torn
             if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
                 self.found[f"{name}, {width}: too wide"] = page.evaluate("document.documentElement.scrollWidth")
 
