@@ -341,7 +341,7 @@ class TestLive:
         assert rows(page).count() == before
         badge = page.locator("#new").bounding_box()
         boxes = page.locator(".tabs > a, .filter button, .bulk button, #rows a").evaluate_all(
-            "all => all.map((each) => each.getBoundingClientRect()).map((box) => [box.left, box.top, box.right, box.bottom])"
+            "all => all.map((e) => e.getBoundingClientRect()).map((box) => [box.left, box.top, box.right, box.bottom])"
         )
         assert badge is not None
         for left, top, right, bottom in boxes:
@@ -895,7 +895,8 @@ SCHEMES: dict[Any, str] = {
 WIDTHS = (375, 1440)
 
 
-TORN = """[...document.querySelectorAll("td, th, .n, .button, .state, nav a, dt")].flatMap((cell) => [...cell.childNodes]
+TORN = """[...document.querySelectorAll("td, th, .n, .button, .state, nav a, dt")]
+    .flatMap((cell) => [...cell.childNodes]
     .filter((node) => node.nodeType === 3 && cell.checkVisibility())
     .flatMap((node) => [...node.data.matchAll(/[^ \\n/-]{2,11}/g)].filter((word) => {
         const range = document.createRange();
