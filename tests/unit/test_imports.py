@@ -60,14 +60,10 @@ def test_the_names_of_packages_are_imported_under_type_checking_too() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_help_of_a_command_is_the_one_of_its_module(name: str) -> None:
-    place, help = COMMANDS[name]
-    module, _, attribute = place.partition(":")
-    found = getattr(import_module(f"recruiter.cli.{module}"), attribute)
-    told = inspect.getdoc(found) or "" if inspect.isfunction(found) else found.help
-    described = told.partition("\nParameters\n")[0].strip()
+def test_every_command_is_where_the_table_of_commands_says(name: str) -> None:
+    module, _, attribute = COMMANDS[name][0].partition(":")
 
-    assert " ".join(help.split()) == " ".join(described.split())
+    assert hasattr(import_module(f"recruiter.cli.{module}"), attribute)
     assert name in list(app)
 
 

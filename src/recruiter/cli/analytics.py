@@ -33,21 +33,15 @@ def analytics(
     common: given.TargetOptions = given.TargetOptions(),
     output: Output = "table",
 ) -> None:
-    """Counts waiting, running and recently ended jobs, with how late they started and how long they took.
+    """`recruiter analytics`.
 
-    Parameters
-    ----------
-    group
-        Only jobs of this group.
-    task
-        Only jobs of this task.
-    at
-        Count at this time instead of now: 2030-12-01T22:18:00Z, or 2h for two hours ago.
-    within
-        How far back to count, in whole minutes.
-    by
-        What to list below the totals. `time` lists minutes, or hours for more than three hours. `owner` and `tag`
-        count all jobs that have not ended, and recently ended ones.
+    Args:
+        group: Only jobs of this group.
+        task: Only jobs of this task.
+        at: Count at this time instead of now: 2030-12-01T22:18:00Z, or 2h for two hours ago.
+        within: How far back to count, in whole minutes.
+        by: What to list below the totals. `time` lists minutes, or hours for more than three hours. `owner` and `tag`
+            count all jobs that have not ended, and recently ended ones.
     """
     with recruiter_on(common) as recruiter:
         report = recruiter.analytics(group, task=task, at=at, within=within)

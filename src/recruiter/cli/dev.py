@@ -80,29 +80,17 @@ def dev(
     watch: Annotated[list[Path] | None, Parameter(negative=())] = None,
     folder: Annotated[Path, Parameter(help="The folder for the data of the private MongoDB.")] = _FOLDER,
 ) -> int:
-    """Starts a private MongoDB, a recruiter, a worker, a cleaner and the web console, with your FILE loaded.
+    """`recruiter dev`.
 
-    For development. When a Python file changes, the application is loaded again. Ctrl-C ends everything when the
-    running jobs have finished; a second Ctrl-C ends everything immediately.
-
-    Parameters
-    ----------
-    file
-        Your application: FILE.py or MODULE; add :NAME if it has several Recruiters.
-    target
-        Use this MongoDB instead of a private one.
-    prefix
-        In front of the name of each collection of Recruiter (default: that of the application, or recruiter.).
-    processes
-        Number of jobs that run concurrently.
-    mongod
-        The mongod to use, instead of the one on the PATH or in the package.
-    web
-        Serve the web console too, on this machine only.
-    reload
-        Load the application again when a Python file next to it changes. Needs the extra `reload`.
-    watch
-        Another folder to watch; may be repeated.
+    Args:
+        file: Your application: FILE.py or MODULE; add :NAME if it has several Recruiters.
+        target: Use this MongoDB instead of a private one.
+        prefix: In front of the name of each collection of Recruiter (default: that of the application, or recruiter.).
+        processes: Number of jobs that run concurrently.
+        mongod: The mongod to use, instead of the one on the PATH or in the package.
+        web: Serve the web console too, on this machine only.
+        reload: Load the application again when a Python file next to it changes. Needs the extra `reload`.
+        watch: Another folder to watch; may be repeated.
     """
     stop = Stop()
     stop.when_asked(lambda: _say("stopping: running jobs finish first; Ctrl-C again ends everything immediately"))
@@ -257,14 +245,11 @@ def shell(
     execute: str | None = None,
     common: given.ApplicationOptions = given.ApplicationOptions(),
 ) -> int:
-    """A Python shell with the names of the application and `recruiter`, connected to the MongoDB that you name.
+    """`recruiter shell`.
 
-    Parameters
-    ----------
-    file
-        Your application: FILE.py or MODULE; add :NAME if it has several Recruiters.
-    execute
-        Run this statement and end.
+    Args:
+        file: Your application: FILE.py or MODULE; add :NAME if it has several Recruiters.
+        execute: Run this statement and end.
     """
     settings = settings_from(common)
     application = load_application(file or settings.bootstrap)
@@ -320,14 +305,11 @@ def _complete(names: Mapping[str, Any]) -> None:
 
 
 def init(folder: Path = Path(), /, *, name: str | None = None) -> None:
-    """Writes a small project that works: an application, its test, and files to deploy it.
+    """`recruiter init`.
 
-    Parameters
-    ----------
-    folder
-        Where to write it (default: here). No file that exists is changed.
-    name
-        The name of the project and of its database (default: the name of the folder).
+    Args:
+        folder: Where to write it (default: here). No file that exists is changed.
+        name: The name of the project and of its database (default: the name of the folder).
     """
     project = name or re.sub(r"[^a-z0-9]+", "_", folder.resolve().name.lower()).strip("_")
     if not re.fullmatch(r"[a-z][a-z0-9_]*", project):

@@ -23,12 +23,10 @@ All = Annotated[bool, Parameter(name="--all", negative=(), help=_EVERY)]
 
 
 def doctor(*, all_: All = False, late: str = "5m", common: ReportOptions = ReportOptions()) -> int:
-    """Checks MongoDB, the fleet and the jobs, and explains what to do. Exit code 1 if a person must act now.
+    """`recruiter doctor`.
 
-    Parameters
-    ----------
-    late
-        How long a due job may wait for a slot before it is a problem.
+    Args:
+        late: How long a due job may wait for a slot before it is a problem.
     """
     settings = settings_from(common)
     thresholds = Thresholds(silent=settings.considered_dead_after, late_job=to_timedelta(late))
@@ -60,7 +58,7 @@ def _below(text: str, blanks: int) -> str:
 
 
 def prepare(*, common: ReportOptions = ReportOptions()) -> None:
-    """Creates the collections, indexes and validators. Processes do it too when they start, with enough rights."""
+    """`recruiter prepare`."""
     with closing(Store(target_for(settings_from(common)), patience=PATIENCE_SECONDS)) as store:
         store.reach()
         made = store.prepare(insist=True)

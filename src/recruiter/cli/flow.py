@@ -16,7 +16,7 @@ from recruiter.domain.job import JobId
 from recruiter.domain.text import plural
 from recruiter.views.flows import FlowReport, StepReport, SubFlowReport, mermaid
 
-app = App(name="flow", help="List and control flows: jobs that wait for others.")
+app = App(name="flow")
 
 _COLUMNS = (
     Column("id", fair=24, whole=True),
@@ -41,14 +41,10 @@ def list_(
 ) -> None:
     """Lists flows, the newest first, with the number of their steps and how many have ended.
 
-    Parameters
-    ----------
-    limit
-        How many flows to list; 0 for all.
-    owner
-        Only flows of this owner.
-    running
-        Only flows that have not ended; or, with --no-running, only flows that have.
+    Args:
+        limit: How many flows to list; 0 for all.
+        owner: Only flows of this owner.
+        running: Only flows that have not ended; or, with --no-running, only flows that have.
     """
     with recruiter_on(common) as recruiter:
         rows = [_row(flow) for flow in recruiter.flows.latest(limit=limit, owner=owner, running=running)]
@@ -119,10 +115,8 @@ def resume(id: str, /, *, common: ReportOptions = ReportOptions()) -> None:
 def recover(id: str, /, *, lost: Flag = False, common: ReportOptions = ReportOptions()) -> None:
     """Recovers the steps of a flow that have failed or were cancelled; the flow resumes where it stopped.
 
-    Parameters
-    ----------
-    lost
-        Recover lost steps too: at-most-once jobs that may have done their work.
+    Args:
+        lost: Recover lost steps too: at-most-once jobs that may have done their work.
     """
     with recruiter_on(common) as recruiter:
         flow = recruiter.flows.find(id)

@@ -20,7 +20,7 @@ _COLUMNS = (
     Column("state", fair=40),
 )
 
-app = App(name="group", help="List groups of jobs, pause and resume them, share them fairly.")
+app = App(name="group")
 
 
 @app.command(name="list")
@@ -50,10 +50,8 @@ def list_(*, common: ReportOptions = ReportOptions()) -> None:
 def pause(group: str | None = None, /, *, all: bool = False, common: ChangeOptions = ChangeOptions()) -> None:
     """Pauses a group: none of its jobs starts until it is resumed. Running jobs continue.
 
-    Parameters
-    ----------
-    all
-        Instead of a group: no job starts anywhere.
+    Args:
+        all: Instead of a group: no job starts anywhere.
     """
     with recruiter_on(common) as recruiter:
         if all or group is None:
@@ -95,14 +93,10 @@ def fair(
 ) -> None:
     """Shares a group fairly: its jobs take turns by owner or key, so that no tenant holds up another.
 
-    Parameters
-    ----------
-    by
-        Whether a tenant is an owner (default) or a key.
-    weight
-        TENANT=NUMBER: a tenant that gets more turns than others, which have 1; may be given several times.
-    off
-        Stop sharing: its jobs run by priority and time again.
+    Args:
+        by: Whether a tenant is an owner (default) or a key.
+        weight: TENANT=NUMBER: a tenant that gets more turns than others, which have 1; may be given several times.
+        off: Stop sharing: its jobs run by priority and time again.
     """
     if off and (by is not None or weight):
         raise SettingsError("--off stops sharing the group; give it without --by and --weight")

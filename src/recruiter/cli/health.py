@@ -37,21 +37,15 @@ def health_(
     probes: HealthOptions = HealthOptions(),
     target: TargetOptions = TargetOptions(),
 ) -> int:
-    """Checks that MongoDB accepts writes and that processes of this host are alive. Exit code 0, 1, or 4 without
-    MongoDB. With a health port and without a role, it asks the process on that port instead, which costs little.
+    """`recruiter health`.
 
-    Parameters
-    ----------
-    role
-        Also check for a live process of this role; may be repeated.
-    host
-        The host of the processes (default: this host).
-    pid
-        Only the process with this id.
-    live
-        For liveness probes: exit code 0 even if MongoDB does not answer, or cannot be used.
-    considered_dead_after
-        How long a recruiter or a cleaner may be silent (default 15s). A worker declares its own time.
+    Args:
+        role: Also check for a live process of this role; may be repeated.
+        host: The host of the processes (default: this host).
+        pid: Only the process with this id.
+        live: For liveness probes: exit code 0 even if MongoDB does not answer, or cannot be used.
+        considered_dead_after: How long a recruiter or a cleaner may be silent (default 15s). A worker declares its own
+            time.
     """
     settings = settings_from(target, probes, _Observed(host, considered_dead_after))
     if settings.health_port is not None and not role:

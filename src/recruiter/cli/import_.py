@@ -45,23 +45,15 @@ def import_(
     common: given.ApplicationOptions = given.ApplicationOptions(),
     output: Output = "table",
 ) -> int:
-    """Copies waiting jobs and schedules of another program into this database.
+    """`recruiter import`.
 
-    Stop the other program first. Its documents are not changed. Importing again creates no job twice. With --bootstrap,
-    jobs get the defaults of your tasks: retries, timeout, group, tags.
-
-    Parameters
-    ----------
-    source
-        The program to import from: Agenda, Recruiter for PHP, APScheduler 3, MongoDB Job Scheduler Worker or Virtool.
-    origin
-        Where its documents are: mongodb://host/database.
-    dry_run
-        Show what would be imported, and store nothing.
-    rename
-        The task NEW for jobs that are called OLD there, as OLD=NEW; may be repeated.
-    collection
-        The collection to read, if it is not the usual one; may be repeated.
+    Args:
+        source: The program to import from: Agenda, Recruiter for PHP, APScheduler 3, MongoDB Job Scheduler Worker or
+            Virtool.
+        origin: Where its documents are: mongodb://host/database.
+        dry_run: Show what would be imported, and store nothing.
+        rename: The task NEW for jobs that are called OLD there, as OLD=NEW; may be repeated.
+        collection: The collection to read, if it is not the usual one; may be repeated.
     """
     translate, usual = SOURCES[source]
     renamed, target = _renamed(rename or []), Target.parse(origin)

@@ -42,7 +42,7 @@ from recruiter.views.record import job_record
 
 Ids = Annotated[str, Parameter(help="The ids of the jobs; leave them out to use a filter.")]
 
-app = App(name="job", help="Find jobs, look at them, change, cancel, recover and remove them.")
+app = App(name="job")
 
 
 @app.command(name="list")
@@ -56,14 +56,11 @@ def list_(
 ) -> None:
     """Lists running jobs, then waiting jobs in the order in which they start, then ended jobs, the newest first.
 
-    Parameters
-    ----------
-    limit
-        How many to show; 0 for all.
-    after
-        The cursor that the previous page printed at its end, on standard error; also with --output json and jsonl.
-    full
-        Print each job with arguments, attempts and log; for --output json and jsonl.
+    Args:
+        limit: How many to show; 0 for all.
+        after: The cursor that the previous page printed at its end, on standard error; also with --output json and
+            jsonl.
+        full: Print each job with arguments, attempts and log; for --output json and jsonl.
     """
     wanted = which.to_filter()
     if full and common.output == "table":
@@ -100,10 +97,8 @@ def count(
 ) -> None:
     """Counts jobs. `recruiter analytics` counts them by group, task, owner or tag.
 
-    Parameters
-    ----------
-    exact
-        Count all of them, however long it takes.
+    Args:
+        exact: Count all of them, however long it takes.
     """
     wanted = which.to_filter()
     with recruiter_on(common) as recruiter:
@@ -120,10 +115,8 @@ def count(
 def show_(id: str, /, *, log: CountOrAll = 20, common: ReportOptions = ReportOptions()) -> None:
     """Shows a job: why it is not running, its arguments, its history, its attempts and its log.
 
-    Parameters
-    ----------
-    log
-        How many of the last lines of its log to show; 0 for all.
+    Args:
+        log: How many of the last lines of its log to show; 0 for all.
     """
     with recruiter_on(common) as recruiter:
         known = recruiter.jobs.id_of(id)
@@ -161,12 +154,9 @@ def reschedule(
 ) -> int:
     """Gives waiting jobs another time, by their ids or by a filter. Jobs that a worker holds are refused.
 
-    Parameters
-    ----------
-    at
-        When: 2030-12-01T22:18:00Z.
-    in_
-        Or how long from now: 2h.
+    Args:
+        at: When: 2030-12-01T22:18:00Z.
+        in_: Or how long from now: 2h.
     """
     if (at is None) == (in_ is None):
         raise SettingsError("give the new time: --at 2030-12-01T22:18:00Z, or --in 2h")
@@ -178,10 +168,8 @@ def reschedule(
 def reprioritise(*ids: Ids, priority: float, chosen: ChangedJobs = ChangedJobs()) -> int:
     """Gives waiting jobs another priority, by their ids or by a filter. Jobs that a worker holds are refused.
 
-    Parameters
-    ----------
-    priority
-        The new priority: a higher one goes first inside its group.
+    Args:
+        priority: The new priority: a higher one goes first inside its group.
     """
     number = int(priority) if priority.is_integer() else priority
     return _act("reprioritise", ids, chosen, priority=number, by=chosen.author, reason=chosen.reason)
@@ -194,12 +182,9 @@ def recover(*ids: Ids, schedule_at: str | None = None, again: Flag = False, chos
     A filter without a state selects jobs that failed or were lost and have not been recovered yet. A job that succeeded
     is repeated only with --again, or if you answer the question with yes.
 
-    Parameters
-    ----------
-    schedule_at
-        When: 2030-12-01T22:18:00Z (default: now).
-    again
-        Repeat also jobs that succeeded: they do their work a second time.
+    Args:
+        schedule_at: When: 2030-12-01T22:18:00Z (default: now).
+        again: Repeat also jobs that succeeded: they do their work a second time.
     """
     at = None if schedule_at is None else _date(schedule_at)
     return _act("recover", ids, chosen, schedule_at=at, again=again)
@@ -223,18 +208,13 @@ def signal(
 ) -> None:
     """Sends a signal to a job that waits for it, or will (current_job.wait_for).
 
-    Parameters
-    ----------
-    id
-        The id of the job.
-    name
-        The name of the signal, such as approved.
-    data
-        What wait_for returns, as JSON: '{"by": "ada"}'. It is sealed by the codec of the application, if it has one.
-    clear
-        Store the data in clear: for an application without a codec, which then need not be loaded.
-    by
-        Who sends it (default: your user name).
+    Args:
+        id: The id of the job.
+        name: The name of the signal, such as approved.
+        data: What wait_for returns, as JSON: '{"by": "ada"}'. It is sealed by the codec of the application, if it has
+            one.
+        clear: Store the data in clear: for an application without a codec, which then need not be loaded.
+        by: Who sends it (default: your user name).
     """
     author = given.AuthorOptions(by=by).author
     try:

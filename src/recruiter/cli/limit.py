@@ -25,7 +25,7 @@ _RESOURCES = (
     *(Column(name, right=True) for name in ("limit", "used", "available")),
 )
 
-app = App(name="limit", help="Limit how many jobs run concurrently, or start in a period.")
+app = App(name="limit")
 
 
 @app.command(name="list")
@@ -53,18 +53,13 @@ def set_(
 ) -> None:
     """Sets a limit, or changes it: `recruiter limit set task:resize 2`.
 
-    Parameters
-    ----------
-    subject
-        task:NAME, group:NAME, key:KIND or key:TASK/KIND (each key separately), or resource:NAME (the whole fleet).
-    at_once
-        Maximum number of running jobs; for a resource, the amount of it that may be in use.
-    count
-        Maximum number of starts in the period --per.
-    per
-        For --count: 1m, "1 hour", …
-    floating
-        The resource belongs to the whole fleet and not to a host, like a licence.
+    Args:
+        subject: task:NAME, group:NAME, key:KIND or key:TASK/KIND (each key separately), or resource:NAME (the whole
+            fleet).
+        at_once: Maximum number of running jobs; for a resource, the amount of it that may be in use.
+        count: Maximum number of starts in the period --per.
+        per: For --count: 1m, "1 hour", …
+        floating: The resource belongs to the whole fleet and not to a host, like a licence.
     """
     with recruiter_on(common) as recruiter:
         by = getpass.getuser()

@@ -1,7 +1,7 @@
 """`recruiter`: the command, its subcommands, and how an error is printed.
 
 A module is imported when its command is used, so that `recruiter --help` and shell completion are quick. So the help of
-each command is here too; a test checks that it equals the help in the module.
+each command is here; the module has the help of its options and subcommands.
 """
 
 from __future__ import annotations
@@ -97,18 +97,15 @@ _AS_EXIT_CODE: Final = "return_int_as_exit_code_else_zero"
 
 
 def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
-    """Prints the completion script for a shell.
+    """`recruiter completion`.
 
-    Parameters
-    ----------
-    shell
-        The shell. For bash: recruiter completion bash > ~/.local/share/bash-completion/completions/recruiter
+    Args:
+        shell: The shell. For bash: recruiter completion bash > ~/.local/share/bash-completion/completions/recruiter
     """
     write_script(app.generate_completion(prog_name="recruiter", shell=shell))
 
 
 def main() -> None:
-    """The command `recruiter`."""
     run(sys.argv[1:])
 
 

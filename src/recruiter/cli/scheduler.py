@@ -15,7 +15,7 @@ from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.text import plural, remark
 from recruiter.errors import UnreadableDocument
 
-app = App(name="scheduler", help="List and control repeatable jobs.")
+app = App(name="scheduler")
 
 _COLUMNS = (
     Column("urn", fair=20, whole=True),
@@ -43,10 +43,8 @@ def list_(*, common: ApplicationReportOptions = ApplicationReportOptions()) -> N
 def next_(urn: str, /, *, count: Count = 5, common: ApplicationReportOptions = ApplicationReportOptions()) -> None:
     """Shows the next runs of a scheduler, in the time zone of its schedule or of this computer.
 
-    Parameters
-    ----------
-    count
-        How many runs to show.
+    Args:
+        count: How many runs to show.
     """
     with application_recruiter(common) as recruiter:
         handle = recruiter.scheduler(urn)
@@ -97,10 +95,8 @@ def remove(
 ) -> int:
     """Removes a scheduler, and cancels its jobs that have not ended.
 
-    Parameters
-    ----------
-    urn
-        The urn of the scheduler; without it you choose from a list.
+    Args:
+        urn: The urn of the scheduler; without it you choose from a list.
     """
     with application_recruiter(common) as recruiter:
         urns = [scheduler.urn for scheduler in recruiter.schedulers()] if urn is None else []

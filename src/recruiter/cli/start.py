@@ -37,7 +37,7 @@ from recruiter.settings import Settings
 from recruiter.store.connection import Target
 from recruiter.store.database import ServerFacts, Store
 
-app = App(name="start", help="Start a single process, or all of them.")
+app = App(name="start")
 
 _PAUSE_SECONDS = 0.5
 

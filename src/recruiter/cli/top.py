@@ -40,14 +40,11 @@ _REST = 4
 
 
 def top(*, every: Duration = "1s", once: bool = False, common: given.TargetOptions = given.TargetOptions()) -> None:
-    """Shows throughput, queues, workers, running jobs and the last failures, live. Press q or Ctrl-C to end.
+    """`recruiter top`.
 
-    Parameters
-    ----------
-    every
-        How often to refresh.
-    once
-        Print the screen once and end; this is the default when the output is not a terminal.
+    Args:
+        every: How often to refresh.
+        once: Print the screen once and end; this is the default when the output is not a terminal.
     """
     pause = max(0.1, to_seconds(every))
     page = console()

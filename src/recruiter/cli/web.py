@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -31,97 +32,78 @@ from recruiter.first_use import installing
 from recruiter.store.connection import Target
 
 PORT = 8420
-METRICS_PORT = 9420
 
 Several = Annotated[list[str] | None, Parameter(negative=())]
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ConsoleOptions:
+    host: str = "127.0.0.1"
+    "The address to listen on; an address that other machines can reach needs users who sign in."
+    port: Port = PORT
+    "The port to listen on; 0 for any free port."
+    actions: Flag = False
+    """Allow users to cancel, recover and remove jobs, to pause, to set limits and to run schedules. Each action is
+    recorded."""
+    trust_header: str | None = None
+    """The header in which a proxy sends the name of the user it has signed in: X-Forwarded-User. Needs
+    RECRUITER_WEB_PROXY_SECRET, which the proxy sends in X-Recruiter-Secret, or --socket."""
+    trusted_proxy: Several = None
+    "The address or network of the proxy; may be repeated (default: any address, with the secret)."
+    socket: str | None = None
+    "Listen on this socket file instead of a port, for a proxy on this machine."
+    allowed_host: Several = None
+    """A host name under which the console is served; may be repeated (default: any name). Requests for other names are
+    refused."""
+    operator: Several = None
+    "A user who may act, with --actions; may be repeated (default: every user). Other users may only look."
+    redact: Pattern = None
+    """A regular expression: arguments whose names match it are hidden too, in addition to passwords, tokens and the
+    like."""
+    redact_only: Pattern = None
+    "The same, but instead of passwords, tokens and the like. An empty text hides nothing."
+    root_path: str = ""
+    "The path under which a proxy serves the console: /jobs. The proxy may remove it or keep it."
+
+
 def web(
-    *,
-    host: str = "127.0.0.1",
-    port: Port = PORT,
-    actions: Flag = False,
-    trust_header: str | None = None,
-    trusted_proxy: Several = None,
-    socket: str | None = None,
-    allowed_host: Several = None,
-    operator: Several = None,
-    redact: Pattern = None,
-    redact_only: Pattern = None,
-    root_path: str = "",
-    common: given.ApplicationOptions = given.ApplicationOptions(),
+    *, own: ConsoleOptions = ConsoleOptions(), common: given.ApplicationOptions = given.ApplicationOptions()
 ) -> None:
-    """The web console: overview, jobs, workers, groups and limits, schedules and problems, live; and a JSON API.
-
-    It listens on this machine only, is read-only, and opens with the printed link, which contains a new token.
-    RECRUITER_WEB_USERS=ada:secret,bob:other sets users with passwords instead.
-
-    Parameters
-    ----------
-    host
-        The address to listen on; an address that other machines can reach needs users who sign in.
-    port
-        The port to listen on; 0 for any free port.
-    actions
-        Allow users to cancel, recover and remove jobs, to pause, to set limits and to run schedules. Each action
-        is recorded.
-    trust_header
-        The header in which a proxy sends the name of the user it has signed in: X-Forwarded-User. Needs
-        RECRUITER_WEB_PROXY_SECRET, which the proxy sends in X-Recruiter-Secret, or --socket.
-    trusted_proxy
-        The address or network of the proxy; may be repeated (default: any address, with the secret).
-    socket
-        Listen on this socket file instead of a port, for a proxy on this machine.
-    allowed_host
-        A host name under which the console is served; may be repeated (default: any name). Requests for other names
-        are refused.
-    operator
-        A user who may act, with --actions; may be repeated (default: every user). Other users may only look.
-    redact
-        A regular expression: arguments whose names match it are hidden too, in addition to passwords, tokens and the
-        like.
-    redact_only
-        The same, but instead of passwords, tokens and the like. An empty text hides nothing.
-    root_path
-        The path under which a proxy serves the console: /jobs. The proxy may remove it or keep it.
-    """
-    server, package = _web()
-    access = server.access_of(host, trust_header, trusted_proxy or [], operator, socket)
+    """`recruiter web`."""
+    server, package = _imported("recruiter.web.server", "web"), _imported("recruiter.web", "web")
+    access = server.access_of(own.host, own.trust_header, own.trusted_proxy or [], own.operator, own.socket)
     with application_recruiter(common) as recruiter:
         recruiter.patience = PATIENCE_SECONDS
         recruiter.store.check()
         app = package.dashboard(
             recruiter,
             access=access,
-            actions=actions,
-            redact=redact,
-            redact_only=redact_only,
-            hosts=allowed_host or (),
+            actions=own.actions,
+            redact=own.redact,
+            redact_only=own.redact_only,
+            hosts=own.allowed_host or (),
         )
-        opened = server.bound(host, port) if socket is None else server.bound_file(socket)
-        told = "" if actions else ", read-only (--actions allows actions)"
-        place = server.link_of(opened, root_path, access)
-        write(console(stderr=True), Text.assemble("web console at ", (place, "bold"), told), soft_wrap=True)
-        server.serve(app, opened, root_path)
+        opened = server.bound(own.host, own.port) if own.socket is None else server.bound_file(own.socket)
+        read_only = "" if own.actions else ", read-only (--actions allows actions)"
+        place = server.link_of(opened, own.root_path, access)
+        write(console(stderr=True), Text.assemble("web console at ", (place, "bold"), read_only), soft_wrap=True)
+        server.serve(app, opened, own.root_path)
 
 
 @contextmanager
 def dev_console(target: Target) -> Iterator[str | None]:
     """The console from a thread of this process, on this database, allowed to act; gives its address, or None where the
     extra is not installed. For development: it listens on this machine only."""
-    if not is_installed():
+    if any(importlib.util.find_spec(name) is None for name in ("fastapi", "jinja2", "uvicorn", "multipart")):
         yield None
         return
-    server, package = _web()
+    server, package = _imported("recruiter.web.server", "web"), _imported("recruiter.web", "web")
     access = server.access_of("127.0.0.1")
     with Recruiter(target.uri, prefix=target.prefix) as recruiter:
         app = package.dashboard(recruiter, access=access, actions=True)
         with server.served_at(app, PORT) as opened:
             yield server.link_of(opened, "", access)
-
-
-def _web() -> tuple[Any, Any]:
-    return _imported("recruiter.web.server", "web"), _imported("recruiter.web", "web")
 
 
 def _imported(module: str, extra: str) -> Any:
@@ -134,31 +116,19 @@ def _imported(module: str, extra: str) -> Any:
         raise SettingsError(f"this needs the extra {extra!r}: {installing(extra)}") from None
 
 
-def is_installed() -> bool:
-    """Whether the extra is there."""
-    return all(importlib.util.find_spec(name) is not None for name in ("fastapi", "jinja2", "uvicorn", "multipart"))
-
-
 def metrics(
     *,
     host: str = "127.0.0.1",
-    port: Port = METRICS_PORT,
+    port: Port = 9420,
     once: Flag = False,
     target: TargetOptions = TargetOptions(),
 ) -> int:
-    """Metrics for Prometheus at /metrics: jobs, workers, leader, limits and schedules of the whole fleet.
+    """`recruiter metrics`.
 
-    Each scrape reads MongoDB, at most every five seconds. Run one such process for each database. If
-    RECRUITER_METRICS_TOKEN is set, scrapers must send it (`Authorization: Bearer`).
-
-    Parameters
-    ----------
-    host
-        The address to listen on; 0.0.0.0 for a scraper on another host.
-    port
-        The port to listen on; 0 for any free port.
-    once
-        Print the metrics once, and exit: with 4 if MongoDB cannot be read.
+    Args:
+        host: The address to listen on; 0.0.0.0 for a scraper on another host.
+        port: The port to listen on; 0 for any free port.
+        once: Print the metrics once, and exit: with 4 if MongoDB cannot be read.
     """
     exposition = _imported("recruiter.metrics", "metrics")
     with recruiter_on(target) as recruiter:

@@ -13,7 +13,7 @@ from recruiter.cli.records import whole
 from recruiter.domain.text import remark
 from recruiter.store.roster_fields import RosterEntry
 
-app = App(name="worker", help="List workers, drain them, resume them.")
+app = App(name="worker")
 
 _COLUMNS = (
     Column("worker", fair=24, whole=True),
