@@ -191,8 +191,8 @@ def test_a_recommended_command_has_its_button(command: str, action: SuggestedAct
 def test_repeated_problems_are_one_line_and_a_problem_has_its_button(
     console: Consoles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    many = [note("jobs", Code.SET_ASIDE, f"document {number} was set aside", "See it") for number in range(12)]
-    paused = note("jobs", Code.PAUSED, "group mail is paused", "Let them start: recruiter group resume mail")
+    many = [note(Code.SET_ASIDE, f"document {number} was set aside", "See it") for number in range(12)]
+    paused = note(Code.PAUSED, "group mail is paused", "Let them start: recruiter group resume mail")
     monkeypatch.setattr(reader, "examine", lambda _store: [*many, paused])
 
     page = console(actions=True).get("problems").text

@@ -130,7 +130,7 @@ def test_a_definition_names_a_page_and_a_command_that_exist(key: str) -> None:
 
 
 def test_no_problems_is_a_friendly_page(console: Consoles, monkeypatch: pytest.MonkeyPatch) -> None:
-    fine = [ok("server", "it answers"), note("server", Code.ONE_MEMBER, "one member", "use three")]
+    fine = [ok("it answers"), note(Code.ONE_MEMBER, "one member", "use three")]
     monkeypatch.setattr(reader, "examine", lambda _store: fine)
 
     page = console().get("problems").text
@@ -141,7 +141,7 @@ def test_no_problems_is_a_friendly_page(console: Consoles, monkeypatch: pytest.M
 
 
 def test_one_problem_is_not(console: Consoles, monkeypatch: pytest.MonkeyPatch) -> None:
-    bad = [problem("jobs", Code.NO_WORKER, "none runs", "Start one: recruiter start worker")]
+    bad = [problem(Code.NO_WORKER, "none runs", "Start one: recruiter start worker")]
     monkeypatch.setattr(reader, "examine", lambda _store: bad)
 
     page = console().get("problems").text

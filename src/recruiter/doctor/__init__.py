@@ -12,7 +12,8 @@ A question that this user may not ask becomes a note, and the next one is asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from recruiter.doctor import fleet, jobs, server
 from recruiter.doctor.findings import Code, Finding, note, problem
@@ -24,35 +25,41 @@ from recruiter.store.database import ServerFacts, Store
 Check = Callable[[Store, ServerFacts, Thresholds], Iterable[Finding]]
 
 
+_CHECKS: Mapping[str, tuple[Check, ...]] = {
+    "server": server.CHECKS,
+    "schema": (server.check_schema,),
+    "fleet": fleet.CHECKS,
+    "jobs": jobs.CHECKS,
+    "schedulers": (jobs.check_schedulers,),
+    "documents": (jobs.check_documents,),
+}
+
+
 def examine(store: Store, thresholds: Thresholds | None = None) -> list[Finding]:
     """All findings. Raises StoreError only when no server answers, or this user may not read the lease."""
     thresholds = thresholds or Thresholds()
     try:
         facts = store.check()
     except StoreUnreachable as unreachable:
-        return list(server.without_primary(store, unreachable))
+        return [replace(finding, about="server") for finding in server.without_primary(store, unreachable)]
     store.leases.read()
-    findings = [*_ask("server", server.CHECKS, store, facts, thresholds)]
-    findings += _ask("schema", server.SCHEMA_CHECKS, store, facts, thresholds)
-    if server.NOBODY in findings:
-        return findings
-    findings += _ask("fleet", fleet.CHECKS, store, facts, thresholds)
-    findings += _ask("jobs", jobs.CHECKS, store, facts, thresholds)
-    findings += _ask("schedulers", jobs.SCHEDULER_CHECKS, store, facts, thresholds)
-    return [*findings, *_ask("documents", jobs.DOCUMENT_CHECKS, store, facts, thresholds)]
+    findings: list[Finding] = []
+    for about, checks in _CHECKS.items():
+        for check in checks:
+            findings += [replace(finding, about=about) for finding in _ask(check, store, facts, thresholds)]
+        if any(finding.code is Code.NOT_PREPARED for finding in findings):
+            break  # without collections there is nothing else to check
+    return findings
 
 
-def _ask(
-    about: str, checks: Iterable[Check], store: Store, facts: ServerFacts, thresholds: Thresholds
-) -> Iterator[Finding]:
-    for check in checks:
-        try:
-            yield from list(check(store, facts, thresholds))
-        except StoreRefused as refused:
-            yield note(about, Code.CHECK_FAILED, f"a check could not run. {refused}", "All other checks ran")
-        except StoreUnreachable:
-            raise
-        except StoreError as error:  # an index is missing, or a document is unreadable
-            text = " ".join(str(error).split())
-            todo = "Repair missing indexes first (recruiter prepare), then run the doctor again"
-            yield problem(about, Code.CHECK_FAILED, f"a check could not run. {head(text, MAX_REASON_CHARACTERS)}", todo)
+def _ask(check: Check, store: Store, facts: ServerFacts, thresholds: Thresholds) -> Iterable[Finding]:
+    try:
+        return list(check(store, facts, thresholds))
+    except StoreRefused as refused:
+        return [note(Code.CHECK_FAILED, f"a check could not run. {refused}", "All other checks ran")]
+    except StoreUnreachable:
+        raise
+    except StoreError as error:  # an index is missing, or a document is unreadable
+        text = head(" ".join(str(error).split()), MAX_REASON_CHARACTERS)
+        todo = "Repair missing indexes first (recruiter prepare), then run the doctor again"
+        return [problem(Code.CHECK_FAILED, f"a check could not run. {text}", todo)]

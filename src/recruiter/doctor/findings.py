@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 
@@ -63,8 +63,8 @@ class Code(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Finding:
     level: Level
-    about: str
-    """One word: `server`, `workers`, `jobs`, …"""
+    about: str = field(default="", kw_only=True)
+    """One word: `server`, `fleet`, `jobs`, …"""
     code: Code
     text: str
     todo: str = ""
@@ -74,16 +74,16 @@ class Finding:
         return f"{self.text}. {self.todo}" if self.todo else self.text
 
 
-def ok(about: str, text: str) -> Finding:
-    return Finding(Level.OK, about, Code.OK, text)
+def ok(text: str) -> Finding:
+    return Finding(Level.OK, Code.OK, text)
 
 
-def note(about: str, code: Code, text: str, todo: str) -> Finding:
-    return Finding(Level.NOTE, about, code, text, todo)
+def note(code: Code, text: str, todo: str) -> Finding:
+    return Finding(Level.NOTE, code, text, todo)
 
 
-def problem(about: str, code: Code, text: str, todo: str) -> Finding:
-    return Finding(Level.PROBLEM, about, code, text, todo)
+def problem(code: Code, text: str, todo: str) -> Finding:
+    return Finding(Level.PROBLEM, code, text, todo)
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,16 @@ _START_RECRUITER = "Start one: recruiter start recruiter"
 def _leader(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
     lease, now = store.leases.read(), store.clock.now()
     if lease is None or lease.holder is None:
-        yield problem("fleet", Code.NO_LEADER, "there is no leader: no job is assigned to any worker", _START_RECRUITER)
+        yield problem(Code.NO_LEADER, "there is no leader: no job is assigned to any worker", _START_RECRUITER)
         return
     silent = now - (lease.renewed_at or now)
     who = f"the recruiter on {lease.host} (pid {lease.pid})"
     if silent > thresholds.silent:
         text = f"{who} led and was last seen {elapsed(silent)} ago; no other recruiter has taken over"
-        yield problem("fleet", Code.NO_LEADER, text, _START_RECRUITER)
+        yield problem(Code.NO_LEADER, text, _START_RECRUITER)
         return
     since = f" for {elapsed(now - lease.since)}" if lease.since is not None else ""
-    yield ok("fleet", f"{who} leads{since}, term {lease.term}; {_standing_by(store, lease, thresholds)}")
+    yield ok(f"{who} leads{since}, term {lease.term}; {_standing_by(store, lease, thresholds)}")
     yield from _takeovers(lease, now, thresholds)
 
 
@@ -46,7 +46,6 @@ def _takeovers(lease: Lease, now: datetime, thresholds: Thresholds) -> Iterator[
     lately = [moment for moment in lease.takeovers if now - moment <= thresholds.takeovers_within]
     if len(lately) >= thresholds.takeovers:
         yield problem(
-            "fleet",
             Code.TAKEOVERS,
             f"the leader has changed {len(lately)} times in the last {humanize(thresholds.takeovers_within)}: "
             "leaders were without MongoDB, or without processor time, for longer than the lease",
@@ -58,7 +57,6 @@ def _workers(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
     entries = store.roster.entries()
     if not entries:
         yield problem(
-            "fleet",
             Code.NO_WORKER,
             "no worker is on the roster: no job runs",
             "Start one: recruiter start worker --bootstrap YOUR_APP",
@@ -74,16 +72,16 @@ def _judged(entry: RosterEntry, now: datetime) -> Finding:
     if entry.is_silent(now):
         text = f"{who} was last seen {elapsed(silent)} ago, and holds {plural(worker.holds, 'job')}"
         todo = "The leader or a cleaner retires it and frees its jobs. If it stays, start one of them"
-        return problem("fleet", Code.SILENT_WORKER, text, todo)
+        return problem(Code.SILENT_WORKER, text, todo)
     if entry.drained is not None:
         text = f"{who} was drained by {remark(entry.drained.get('by'), entry.drained.get('reason'))}"
-        return note("fleet", Code.DRAINED_WORKER, text, f"Resume it: recruiter worker resume {entry.id}")
+        return note(Code.DRAINED_WORKER, text, f"Resume it: recruiter worker resume {entry.id}")
     if entry.leaving:
         jobs = plural(worker.holds, "job")
-        return note("fleet", Code.LEAVING_WORKER, f"{who} is stopping and finishes {jobs}", "It leaves by itself")
+        return note(Code.LEAVING_WORKER, f"{who} is stopping and finishes {jobs}", "It leaves by itself")
     offers = f"{plural(worker.slots, 'slot')} on {on}, {plural(len(worker.tasks), 'task')}"
     text = f"{who}: {offers}, seen {elapsed(silent)} ago"
-    return ok("fleet", text)
+    return ok(text)
 
 
 def _cleaner(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
@@ -91,10 +89,10 @@ def _cleaner(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[F
     cleaners = [e for e in store.processes.entries() if e.role == "cleaner"]
     seen = [entry for entry in cleaners if now - entry.seen_at <= thresholds.silent]
     if seen:
-        yield ok("fleet", f"the cleaner on {seen[0].host} (pid {seen[0].pid}) keeps the archive small")
+        yield ok(f"the cleaner on {seen[0].host} (pid {seen[0].pid}) keeps the archive small")
     else:
         text = "no cleaner runs: ended jobs are never removed"
-        yield note("fleet", Code.NO_CLEANER, text, "Start one: recruiter start cleaner")
+        yield note(Code.NO_CLEANER, text, "Start one: recruiter start cleaner")
 
 
 def _clocks(store: Store, facts: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
@@ -108,10 +106,9 @@ def _clocks(store: Store, facts: ServerFacts, thresholds: Thresholds) -> Iterato
         which = "behind" if offset > timedelta() else "ahead of"
         text = f"the clock of {host} is {elapsed(abs(offset))} {which} the server's"
         todo = "Set it with NTP. Jobs run on time, but times in logs and results are wrong"
-        yield note("fleet", Code.CLOCK, text, todo)
+        yield note(Code.CLOCK, text, todo)
     if not wrong:
         yield ok(
-            "fleet",
             f"the clock of this host agrees with the server's; {plural(len(offsets) - 1, 'other clock')} checked",
         )
 

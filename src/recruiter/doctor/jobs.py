@@ -15,7 +15,6 @@ from recruiter.domain.names import ASIDE, id_told
 from recruiter.domain.planning.limits import AtLimit, AtRate, Reason
 from recruiter.domain.planning.reasons import NeverFits, SlotsBusy, Unserved, level_of
 from recruiter.domain.planning.rules import FLEET, Rules
-from recruiter.domain.planning.situation import Situation
 from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.state import Why
 from recruiter.domain.text import MAX_REASON_CHARACTERS, head, plural, remark
@@ -34,9 +33,11 @@ def _lanes(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Fin
     waiting = _waiting(store, now, thresholds)
     situation = read_situation(store, rules, now)
     open_lanes = {lane: queue for lane, queue in waiting.items() if rules.pauses(lane.group) is None}
-    reasons = {
-        lane: situation.why_waiting(lane) or _limit_of_key(situation, queue.first) for lane, queue in open_lanes.items()
-    }
+    reasons: dict[Lane, Reason | None] = {}
+    for lane, queue in open_lanes.items():
+        reasons[lane] = situation.why_waiting(lane)
+        if reasons[lane] is None and queue.first is not None and queue.first.key is not None:
+            reasons[lane] = situation.why_waiting(queue.first)  # the limit of its key
     findings = [
         finding
         for lane, reason in sorted(reasons.items(), key=lambda item: str(item[0]))
@@ -51,7 +52,7 @@ def _lanes(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Fin
     yield from [*late, *busy]
     if not findings and not late and not busy and not rules.paused:
         jobs = _counted((queue.jobs for queue in waiting.values()), "job waits or runs", "jobs wait or run")
-        yield ok("jobs", f"{jobs}; nothing blocks the queue")
+        yield ok(f"{jobs}; nothing blocks the queue")
     yield from _pauses(rules, waiting)
 
 
@@ -96,11 +97,6 @@ def _waiting(store: Store, now: datetime, thresholds: Thresholds) -> dict[Lane, 
     return kinds
 
 
-def _limit_of_key(situation: Situation, first: Lane | None) -> Reason | None:
-    """Why the oldest due job waits for the limit of its key."""
-    return situation.why_waiting(first) if first is not None and first.key is not None else None
-
-
 def _sum(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
 
@@ -113,15 +109,15 @@ def _judged(lane: Lane, waiting: _Waiting, reason: Reason) -> Finding | None:
         case Unserved():
             todo = reason.todo or "Resume them (recruiter worker resume WORKER), or start others"
             text = f"{who} cannot run{'' if waiting.since else ' when the time comes'}: {reason.text}"
-            return Finding(level, "jobs", Code.NOT_SERVED, text, todo[:1].upper() + todo[1:])
+            return Finding(level, Code.NOT_SERVED, text, todo[:1].upper() + todo[1:])
         case NeverFits():
             todo = (
                 "Start a worker on a host that has it, declare what a host has (--resources), or let the jobs need less"
             )
-            return Finding(level, "jobs", Code.NEVER_FITS, f"{who} can never run: each {reason}", todo)
+            return Finding(level, Code.NEVER_FITS, f"{who} can never run: each {reason}", todo)
         case AtLimit(held=0):
             todo = f"Allow some: recruiter limit set {reason.bucket} 1"
-            return Finding(level, "jobs", Code.ZERO_LIMIT, f"{who}: none starts, {reason}", todo)
+            return Finding(level, Code.ZERO_LIMIT, f"{who}: none starts, {reason}", todo)
         case _:
             return None
 
@@ -145,11 +141,11 @@ def _late(
         text = f"{jobs}, and the oldest has waited for {elapsed(now - late[oldest])} ({where})"
         if limited:
             todo = "Raise the limit if they matter: recruiter limit list shows the limits"
-            yield note("jobs", Code.LATE, f"{text}: {reasons[oldest]}", todo)
+            yield note(Code.LATE, f"{text}: {reasons[oldest]}", todo)
         else:
             why = f": {reasons[oldest]}" if reasons[oldest] is not None else ""
             todo = "Start more workers, or raise --processes. If slots are free, see the leader's log"
-            yield problem("jobs", Code.LATE, f"{text}{why}", todo)
+            yield problem(Code.LATE, f"{text}{why}", todo)
 
 
 def _saturated(
@@ -169,14 +165,14 @@ def _saturated(
     text = f"{jobs} for a slot: {taken} taken where they can run"
     largest = sorted(by_task.items(), key=lambda item: -len(item[1]))[:_MAX_TASKS_NAMED]
     if not largest:
-        yield note("jobs", Code.SATURATED, text, "Start more workers, or raise --processes")
+        yield note(Code.SATURATED, text, "Start more workers, or raise --processes")
         return
     held = [
         f"task {task} holds {plural(len(since), 'slot')}, for up to {elapsed(now - min(since))}"
         for task, since in largest
     ]
     todo = f"Start more workers, raise --processes, or keep slots free: recruiter limit set task:{largest[0][0]} NUMBER"
-    yield note("jobs", Code.SATURATED, f"{text}; {'; '.join(held)}", todo)
+    yield note(Code.SATURATED, f"{text}; {'; '.join(held)}", todo)
 
 
 def _long_jobs(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
@@ -196,7 +192,7 @@ def _long_jobs(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator
         todo = (
             f"See recruiter job show {job.id}. If it hangs: recruiter job cancel {job.id}; and give the task a timeout"
         )
-        yield note("jobs", Code.LONG_JOB, text, todo)
+        yield note(Code.LONG_JOB, text, todo)
 
 
 def _pauses(rules: Rules, waiting: Mapping[Lane, _Waiting]) -> Iterator[Finding]:
@@ -205,13 +201,13 @@ def _pauses(rules: Rules, waiting: Mapping[Lane, _Waiting]) -> Iterator[Finding]
             jobs = _counted((queue.jobs for queue in waiting.values()), "job waits or runs", "jobs wait or run")
             text = f"all starts are blocked, and {jobs}; blocked by {remark(pause.by, pause.reason, pause.at)}"
             level = Level.PROBLEM if waiting else Level.NOTE
-            yield Finding(level, "jobs", Code.STARTS_BLOCKED, text, "Allow them: recruiter group resume --all")
+            yield Finding(level, Code.STARTS_BLOCKED, text, "Allow them: recruiter group resume --all")
         else:
             group = name.removeprefix("group:")
             counts = (queue.jobs for lane, queue in waiting.items() if lane.group == group)
             jobs = _counted(counts, "job waits", "jobs wait")
             text = f"group {group} is paused, and {jobs}; paused by {remark(pause.by, pause.reason)}"
-            yield note("jobs", Code.PAUSED, text, f"Let them start: recruiter group resume {group}")
+            yield note(Code.PAUSED, text, f"Let them start: recruiter group resume {group}")
 
 
 def _set_aside(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
@@ -223,11 +219,11 @@ def _set_aside(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator
         if job.why in (Why.CRASHED_TOO_MANY_TIMES, Why.WORKER_DIED_TOO_MANY_TIMES):
             text = f"job {id_told(job.id)} of task {job.task} was given up at {at}: {why}"
             todo = f"{show}. When the cause is removed, run it again: recruiter job recover {job.id}"
-            yield note("jobs", Code.POISON_JOB, text, todo)
+            yield note(Code.POISON_JOB, text, todo)
         else:
             text = f"document {id_told(job.id)} was set aside at {at}: {why}"
             todo = f"{show}. Correct the program that wrote it, and insert it again"
-            yield note("jobs", Code.SET_ASIDE, text, todo)
+            yield note(Code.SET_ASIDE, text, todo)
 
 
 def _unopened(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
@@ -235,9 +231,7 @@ def _unopened(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]
     if found:
         more = " or more" if len(found) == _MAX_UNOPENED else ""
         text = f"{plural(len(found), 'job')}{more} could not be opened by a worker: {found[0]['unopened']}"
-        yield problem(
-            "jobs", Code.NOT_OPENED, text, f"See recruiter job show {found[0]['_id']}. Give the workers the key"
-        )
+        yield problem(Code.NOT_OPENED, text, f"See recruiter job show {found[0]['_id']}. Give the workers the key")
 
 
 def _inbox(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
@@ -245,13 +239,13 @@ def _inbox(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
     if count:
         documents = plural(count, "document of another program waits", "documents of other programs wait")
         text = f"{documents} to be adopted, or {'is' if count == 1 else 'are'} locked by its program"
-        yield note("jobs", Code.INBOX, text, "A leader adopts them within seconds. If their number grows, see its log")
+        yield note(Code.INBOX, text, "A leader adopts them within seconds. If their number grows, see its log")
 
 
 CHECKS = (_lanes, _long_jobs, _unopened, _inbox, _set_aside)
 
 
-def _schedulers(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
+def check_schedulers(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
     schedulers, well = store.schedulers.all(), 0
     for scheduler in schedulers:
         finding = _judged_scheduler(store, scheduler, store.clock.now(), thresholds)
@@ -260,32 +254,27 @@ def _schedulers(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterato
         else:
             well += 1
     if well:
-        yield ok("schedulers", f"{well} of {len(schedulers)} schedulers are on time")
+        yield ok(f"{well} of {len(schedulers)} schedulers are on time")
 
 
 def _judged_scheduler(store: Store, scheduler: Scheduler, now: datetime, thresholds: Thresholds) -> Finding | None:
     who = f"scheduler {scheduler.urn}"
     if scheduler.broken:
         todo = f"Correct its policy or its job and create it again; or: recruiter scheduler remove {scheduler.urn}"
-        return problem(
-            "schedulers", Code.BROKEN_SCHEDULER, f"{who} is broken and creates no jobs: {scheduler.broken}", todo
-        )
+        return problem(Code.BROKEN_SCHEDULER, f"{who} is broken and creates no jobs: {scheduler.broken}", todo)
     if scheduler.paused:
         todo = f"Resume it: recruiter scheduler resume {scheduler.urn}"
         text = f"{who} was paused by {remark(scheduler.paused.by, scheduler.paused.reason)}"
-        return note("schedulers", Code.PAUSED_SCHEDULER, text, todo)
+        return note(Code.PAUSED_SCHEDULER, text, todo)
     if scheduler.next_at is not None and now - scheduler.next_at > thresholds.late:
         late = elapsed(now - scheduler.next_at)
         todo = "Only a leader makes its jobs: see the finding about the leader"
-        return problem("schedulers", Code.LATE_SCHEDULER, f"{who} is {late} late", todo)
+        return problem(Code.LATE_SCHEDULER, f"{who} is {late} late", todo)
     overdue = scheduler.broken_promise(last_success(store, scheduler), now)
     if overdue is not None:
         todo = f"Look at its jobs: recruiter scheduler list, and recruiter scheduler next {scheduler.urn}"
-        return problem("schedulers", Code.OVERDUE_SUCCESS, f"{who} {overdue}", todo)
+        return problem(Code.OVERDUE_SUCCESS, f"{who} {overdue}", todo)
     return None
-
-
-SCHEDULER_CHECKS = (_schedulers,)
 
 
 _TODO = {
@@ -308,7 +297,7 @@ _HARMLESS = frozenset(["leases", "roster", "processes", "archived", "statistics"
 """Collections in which no job waits for such a document, or in which a process replaces it."""
 
 
-def _documents(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
+def check_documents(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
     most, counted = thresholds.unreadable_told, thresholds.unreadable_counted
     since = store.clock.now() - thresholds.unreadable_since
     checks: dict[str, Callable[[], Sequence[Unreadable]]] = {
@@ -330,7 +319,6 @@ def _documents(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator
             yield from _damaged(name, found, most, counted)
         except StoreUnreachable as error:
             yield note(
-                "documents",
                 Code.CHECK_FAILED,
                 f"collection {store.name_of(name)} could not be checked in time ({error})",
                 "Run the doctor again",
@@ -340,12 +328,9 @@ def _documents(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator
 def _damaged(collection: str, unreadable: Sequence[Unreadable], most: int, counted: int) -> Iterator[Finding]:
     level = Level.NOTE if collection in _HARMLESS else Level.PROBLEM
     for document in unreadable[:most]:
-        yield Finding(level, "documents", Code.DAMAGED_DOCUMENT, str(document), _TODO[collection])
+        yield Finding(level, Code.DAMAGED_DOCUMENT, str(document), _TODO[collection])
     if len(unreadable) > most:
         least = "at least " if len(unreadable) >= counted else ""
         more = f"{least}{len(unreadable) - most:,} more documents of {unreadable[0].collection} cannot be read"
         todo = "recruiter doctor --all names each of them"
-        yield Finding(level, "documents", Code.DAMAGED_DOCUMENT, more, todo)
-
-
-DOCUMENT_CHECKS = (_documents,)
+        yield Finding(level, Code.DAMAGED_DOCUMENT, more, todo)

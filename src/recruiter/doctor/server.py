@@ -20,7 +20,7 @@ _WORKING = ("PRIMARY", "SECONDARY", "ARBITER")
 
 def _version(store: Store, facts: ServerFacts, _: Thresholds) -> Iterator[Finding]:
     kind = f"replica set {facts.replica_set}" if facts.replica_set else "a sharded cluster"
-    yield ok("server", f"MongoDB {facts.version} at {facts.address}, {kind}, database {store.target.database}")
+    yield ok(f"MongoDB {facts.version} at {facts.address}, {kind}, database {store.target.database}")
 
 
 def without_primary(store: Store, unreachable: StoreUnreachable) -> Iterator[Finding]:
@@ -31,9 +31,7 @@ def without_primary(store: Store, unreachable: StoreUnreachable) -> Iterator[Fin
         raise unreachable from None
     up = sum(member.healthy for member in members)
     text = f"the replica set has no primary: no job starts, none is accepted ({up} of {len(members)} members are up)"
-    yield problem(
-        "server", Code.NO_PRIMARY, text, "Start the members that are down; a primary needs a majority of them"
-    )
+    yield problem(Code.NO_PRIMARY, text, "Start the members that are down; a primary needs a majority of them")
     yield from judge_members(members, Thresholds())
 
 
@@ -52,7 +50,6 @@ def judge_members(members: Sequence[Member], thresholds: Thresholds) -> Iterator
     arbiters = [member.name for member in members if member.arbiter]
     if arbiters:
         yield note(
-            "server",
             Code.ARBITER,
             f"{', '.join(arbiters)} is an arbiter: it votes and keeps no data, so with one other member down nothing "
             "can be written to a majority, and jobs stop",
@@ -60,44 +57,33 @@ def judge_members(members: Sequence[Member], thresholds: Thresholds) -> Iterator
         )
     if len(members) == 1:
         yield note(
-            "server",
             Code.ONE_MEMBER,
             "the replica set has one member: jobs survive its crash, but not the loss of its disk; while it is "
             "down, all jobs wait",
             "For production use three",
         )
     elif well:
-        yield ok("server", f"{len(members)} members are up, and as new as the primary")
+        yield ok(f"{len(members)} members are up, and as new as the primary")
 
 
 def _judge_member(member: Member, thresholds: Thresholds) -> Finding | None:
     who = f"member {member.name} of the replica set"
     if not member.healthy:
         reason = f" ({member.told})" if member.told else ""
-        return problem(
-            "server", Code.MEMBER, f"{who} is down{reason}", "Start it, or take it out of the set: rs.remove()"
-        )
+        return problem(Code.MEMBER, f"{who} is down{reason}", "Start it, or take it out of the set: rs.remove()")
     if member.state not in _WORKING:
-        return note(
-            "server",
-            Code.MEMBER,
-            f"{who} is {member.state}",
-            "Wait until it is SECONDARY; its log shows the progress",
-        )
+        return note(Code.MEMBER, f"{who} is {member.state}", "Wait until it is SECONDARY; its log shows the progress")
     if member.behind is not None and member.behind > thresholds.behind:
         text = f"{who} is {humanize(member.behind)} behind the primary"
-        return problem(
-            "server", Code.MEMBER, text, "Look at its disk and network: writes to a majority may wait for it"
-        )
+        return problem(Code.MEMBER, text, "Look at its disk and network: writes to a majority may wait for it")
     return None
 
 
 def _majority(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
     if store.server.majority_confirms(thresholds.majority):
-        yield ok("server", "a majority of the members confirms writes")
+        yield ok("a majority of the members confirms writes")
     else:
         yield problem(
-            "server",
             Code.NO_MAJORITY,
             f"no majority of the members confirms writes within {brief(thresholds.majority)}: "
             "no job is accepted or ended",
@@ -108,7 +94,6 @@ def _majority(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[
 def _journal(store: Store, facts: ServerFacts, _: Thresholds) -> Iterator[Finding]:
     if facts.replica_set is not None and not store.server.journal_by_default():
         yield note(
-            "server",
             Code.JOURNAL,
             "writeConcernMajorityJournalDefault is false: other programs may lose writes that a majority has confirmed "
             "(Recruiter's own writes ask for the journal)",
@@ -123,15 +108,11 @@ def _oplog(store: Store, facts: ServerFacts, thresholds: Thresholds) -> Iterator
 
 def judge_oplog(oplog: Oplog, thresholds: Thresholds) -> Iterator[Finding]:
     if not oplog.persistent:
-        yield problem(
-            "server",
-            Code.IN_MEMORY,
-            "the storage engine keeps data in memory only: a restart loses all jobs",
-            "Use wiredTiger",
-        )
+        text = "the storage engine keeps data in memory only: a restart loses all jobs"
+        yield problem(Code.IN_MEMORY, text, "Use wiredTiger")
     window = humanize(oplog.window)
     if not oplog.rolls or oplog.window >= thresholds.short_oplog:
-        yield ok("server", f"the oplog reaches back {window}")
+        yield ok(f"the oplog reaches back {window}")
         return
     level = Level.PROBLEM if oplog.window < thresholds.shortest_oplog else Level.NOTE
     text = (
@@ -139,7 +120,7 @@ def judge_oplog(oplog: Oplog, thresholds: Thresholds) -> Iterator[Finding]:
         "streams that fall behind break (Recruiter's go on, a little later)"
     )
     todo = 'Make it larger: db.adminCommand({replSetResizeOplog: 1, size: 16384}), or with "minRetentionHours"'
-    yield Finding(level, "server", Code.SHORT_OPLOG, text, todo)
+    yield Finding(level, Code.SHORT_OPLOG, text, todo)
 
 
 def _disk(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
@@ -153,28 +134,24 @@ def judge_disk(disk: Disk, thresholds: Thresholds) -> Finding:
     free = (disk.total - disk.used) / _GIB
     text = f"the disk of the data is {share:.0%} full, {free:,.1f} GiB are free"
     if share < thresholds.disk_filling:
-        return ok("server", text)
+        return ok(text)
     level = Level.PROBLEM if share >= thresholds.disk_full else Level.NOTE
     todo = "A full disk stops MongoDB. Use a larger disk, or keep ended jobs for a shorter time (--clean-after)"
-    return Finding(level, "server", Code.DISK, text, todo)
+    return Finding(level, Code.DISK, text, todo)
 
 
 CHECKS = (_version, _members, _majority, _journal, _oplog, _disk)
 
 
-NOBODY = problem(
-    "schema",
-    Code.NOT_PREPARED,
-    "this database has no collections of Recruiter: no process has run on it yet",
-    "Start them: recruiter start all --bootstrap YOUR_APP",
-)
-
-
-def _schema(store: Store, facts: ServerFacts, _thresholds: Thresholds) -> Iterator[Finding]:
+def check_schema(store: Store, facts: ServerFacts, _thresholds: Thresholds) -> Iterator[Finding]:
     differences = store.differences()
     missing = [difference.collection for difference in differences if difference.kind is Kind.NO_COLLECTION]
     if missing == store.collections():
-        yield NOBODY
+        yield problem(
+            Code.NOT_PREPARED,
+            "this database has no collections of Recruiter: no process has run on it yet",
+            "Start them: recruiter start all --bootstrap YOUR_APP",
+        )
         return
     if facts.schema is not None and facts.schema != SCHEMA:
         yield _judged_schema(facts.schema)
@@ -183,36 +160,31 @@ def _schema(store: Store, facts: ServerFacts, _thresholds: Thresholds) -> Iterat
     for difference in differences:
         yield _judged_difference(difference)
     if not any(difference.kind is not Kind.EXTRA_INDEX for difference in differences):
-        yield ok("schema", f"{len(store.collections())} collections have their indexes and validators")
+        yield ok(f"{len(store.collections())} collections have their indexes and validators")
 
 
 def _judged_schema(schema: int) -> Finding:
     if schema > SCHEMA:
         text = f"the database has schema {schema}, and this release makes {SCHEMA}: a newer release has prepared it"
-        return note(
-            "schema", Code.SCHEMA, text, "Upgrade this Recruiter soon: the release after next will not run with it"
-        )
+        return note(Code.SCHEMA, text, "Upgrade this Recruiter soon: the release after next will not run with it")
     text = f"the database has schema {schema}, and this release makes {SCHEMA}"
-    return note("schema", Code.SCHEMA, text, "Run: recruiter prepare")
+    return note(Code.SCHEMA, text, "Run: recruiter prepare")
 
 
 def _judged_difference(difference: Difference) -> Finding:
     match difference.kind:
         case Kind.NO_COLLECTION | Kind.NO_INDEX:
-            return problem("schema", Code.SCHEMA, f"{difference} is missing", "Make it: recruiter prepare")
+            return problem(Code.SCHEMA, f"{difference} is missing", "Make it: recruiter prepare")
         case Kind.OTHER_INDEX:
             drop = f'db.{difference.collection}.dropIndex("{difference.index}")'
             text = f"{difference} is not what this version of Recruiter needs"
             return problem(
-                "schema", Code.SCHEMA, text, f"Drop it in mongosh with {drop}, then create it again: recruiter prepare"
+                Code.SCHEMA, text, f"Drop it in mongosh with {drop}, then create it again: recruiter prepare"
             )
         case Kind.OTHER_VALIDATOR:
             text = f"{difference} is of another version of Recruiter: it may accept documents that this one cannot read"
             todo = "Set it: recruiter prepare. If it comes back, processes of another version run beside this one"
-            return problem("schema", Code.SCHEMA, text, todo)
+            return problem(Code.SCHEMA, text, todo)
         case Kind.EXTRA_INDEX:
             text = f"{difference} is not Recruiter's: it costs a little with every job"
-            return note("schema", Code.EXTRA_INDEX, text, "Drop it if no program needs it")
-
-
-SCHEMA_CHECKS = (_schema,)
+            return note(Code.EXTRA_INDEX, text, "Drop it if no program needs it")
