@@ -72,13 +72,13 @@ class Controls:
         """Pauses a group: none of its jobs starts until it is resumed. Running jobs continue. Workers learn it with
         their next heartbeat (a second), and hand back the jobs that they hold and have not started."""
         check_remark(by, reason)
-        _pause(self._store(), f"group:{check_name('group', group)}", Pause(self._now(), by, reason))
+        self._pause(f"group:{check_name('group', group)}", by, reason)
 
     apause_group = async_face(pause_group)
 
     def resume_group(self, group: str) -> bool:
         """Resumes a group: its jobs start again. False if it was not paused."""
-        return _resume(self._store(), f"group:{check_name('group', group)}")
+        return self._resume(f"group:{check_name('group', group)}")
 
     aresume_group = async_face(resume_group)
 
@@ -104,13 +104,13 @@ class Controls:
         """Blocks all starts: no job starts anywhere until starts are allowed again. Running jobs continue. Workers
         learn it with their next heartbeat (a second), and hand back the jobs that they hold and have not started."""
         check_remark(by, reason)
-        _pause(self._store(), FLEET, Pause(self._now(), by, reason))
+        self._pause(FLEET, by, reason)
 
     ablock_starts = async_face(block_starts)
 
     def allow_starts(self) -> bool:
         """Allows starts again everywhere. False if they were not blocked."""
-        return _resume(self._store(), FLEET)
+        return self._resume(FLEET)
 
     aallow_starts = async_face(allow_starts)
 
@@ -133,6 +133,24 @@ class Controls:
 
     aresources = async_face(resources)
 
+    def _pause(self, subject: str, by: str | None, reason: str | None) -> None:
+        """`group:NAME`, or `fleet` for everything. One heartbeat after this has returned, no job of it starts.
+
+        The leader reads the pauses about once a second and assigns no paused job. Workers hold jobs that were assigned
+        before: so the roster document of each worker gets a mark. The worker sees the mark with its next heartbeat,
+        reads the pauses, and hands back the paused jobs that have not started.
+        """
+        store = self._store()
+        store.limits.pause(subject, Pause(self._now(), by, reason))
+        store.roster.tell_of_pauses()
+
+    def _resume(self, subject: str) -> bool:
+        """False if it was not paused."""
+        store = self._store()
+        was_paused = store.limits.resume(subject)
+        store.roster.tell_of_pauses()
+        return was_paused
+
     def _drain(self, worker: str, why: dict[str, object] | None) -> None:
         worker = check_text("a worker", worker)
         if not self._store().roster.set_drained(worker, why):
@@ -140,21 +158,3 @@ class Controls:
 
     def _now(self) -> datetime:
         return self._store().clock.now()
-
-
-def _pause(store: Store, what: str, pause: Pause) -> None:
-    """`group:NAME`, or `fleet` for everything. One heartbeat after this has returned, no job of it starts.
-
-    The leader reads the pauses about once a second and assigns no paused job. Workers hold jobs that were assigned
-    before: so the roster document of each worker gets a mark. The worker sees the mark with its next heartbeat, reads
-    the pauses, and hands back the paused jobs that have not started.
-    """
-    store.limits.pause(what, pause)
-    store.roster.tell_of_pauses()
-
-
-def _resume(store: Store, what: str) -> bool:
-    """False when it was not paused."""
-    resumed = store.limits.resume(what)
-    store.roster.tell_of_pauses()
-    return resumed

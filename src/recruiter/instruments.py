@@ -117,7 +117,7 @@ class Instrument:
 class Following:
     """One attempt, followed by all instruments."""
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: Callable[..., None]) -> None:
         self._guard = guard
         self._open: list[tuple[AbstractContextManager[Follower], Follower]] = []
 
@@ -138,15 +138,12 @@ class Following:
 
     def ended(self, end: AttemptEnd) -> None:
         for _, follower in self._open:
-            self._guard(follower, lambda follower=follower: follower.ended(end))  # type: ignore[misc]
+            self._guard(follower, follower.ended, end)
 
     def close(self) -> None:
         while self._open:
             block, _ = self._open.pop()
-            self._guard(block, lambda block=block: block.__exit__(None, None, None))  # type: ignore[misc]
-
-
-Guard = Callable[[object, Callable[[], Any]], None]
+            self._guard(block, block.__exit__, None, None, None)
 
 
 class Instruments:
@@ -175,7 +172,7 @@ class Instruments:
             blocks.append(block)
 
         for instrument in self._all:
-            self._guard(instrument, lambda instrument=instrument: enter(instrument))  # type: ignore[misc]
+            self._guard(instrument, enter, instrument)
         error: BaseException | None = None
         try:
             yield
@@ -185,7 +182,7 @@ class Instruments:
         finally:
             outcome = (None, None, None) if error is None else (type(error), error, error.__traceback__)
             for block in reversed(blocks):
-                self._guard(block, lambda block=block: block.__exit__(*outcome))  # type: ignore[misc]
+                self._guard(block, block.__exit__, *outcome)
 
     def stamped(self, job: Job) -> Job:
         """The job with the context of its instruments."""
@@ -193,7 +190,7 @@ class Instruments:
             return job
         carrier: dict[str, str] = {}
         for instrument in self._all:
-            self._guard(instrument, lambda instrument=instrument: instrument.stamp(job, carrier))  # type: ignore[misc]
+            self._guard(instrument, instrument.stamp, job, carrier)
         context = trace_context(carrier)
         return job if context is None else replace(job, trace_context=context)
 
@@ -205,15 +202,15 @@ class Instruments:
 
     def process_died(self, death: ProcessDeath) -> None:
         for instrument in self._all:
-            self._guard(instrument, lambda instrument=instrument: instrument.process_died(death))  # type: ignore[misc]
+            self._guard(instrument, instrument.process_died, death)
 
     def flush(self) -> None:
         for instrument in self._all:
             self._guard(instrument, instrument.flush)
 
-    def _guard(self, what: object, call: Callable[[], Any]) -> None:
+    def _guard(self, what: object, call: Callable[..., Any], *arguments: Any) -> None:
         try:
-            call()
+            call(*arguments)
         except Exception as error:
             self._events.emit("instrument.failed", instrument=type(what).__name__, error=said_by(error, repr))
 

@@ -260,7 +260,7 @@ def test_a_pickle_can_do_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "evil").exists()
     (tmp_path / "evil").rmdir()
 
-    moved = from_apscheduler({"_id": "evil", "job_state": state}, {}, "jobs")
+    moved = from_apscheduler({"_id": "evil", "job_state": state}, {})
 
     assert isinstance(moved, NotMoved)
     assert not (tmp_path / "evil").exists()

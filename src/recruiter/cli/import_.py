@@ -68,7 +68,7 @@ def import_(
         lines = []
         for name in collection or usual:
             for document in foreign_documents(target, name):
-                lines.append(_done(recruiter, translate(document, renamed, name), dry_run))
+                lines.append(_done(recruiter, translate(document, renamed), dry_run))
     return _report(lines, collection or usual, target, dry_run, output)
 
 

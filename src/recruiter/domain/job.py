@@ -308,7 +308,25 @@ class Job:
     def history(self) -> tuple[HistoryEntry, ...]:
         """Its events other than attempts, ordered by time: changes by people, signals, sleeps, returns by workers,
         recoveries, pauses of its flow."""
-        return _history(self)
+        entries = list(self.changes)
+        entries += (HistoryEntry(sent.at, Happened.SIGNAL, sent.by, new=sent.name) for sent in self.signals)
+        slept = (done for done in self.checkpoints if done.name.startswith("sleep "))
+        entries += (HistoryEntry(done.at, Happened.SLEPT) for done in slept)
+        for done in self.checkpoints:
+            if (waited := _WAIT.fullmatch(done.name)) is not None:
+                reason = "the signal did not come in time" if done.problem == NO_SIGNAL else None
+                names = waited[1].replace(", ", " or ")
+                entries.append(HistoryEntry(done.at, Happened.CONTINUED, reason=reason, new=names))
+        if self.waits_for is not None:
+            entries.append(HistoryEntry(self.waits_for.since, Happened.WAITED, new=" or ".join(self.waits_for.names)))
+        if self.cancel is not None and self.cancel.at is not None:
+            entries.append(HistoryEntry(self.cancel.at, Happened.CANCELLED, self.cancel.by, self.cancel.reason))
+        if self.recovered_from is not None:
+            entries.append(HistoryEntry(self.created_at, Happened.RECOVERED, old=self.recovered_from))
+        if isinstance(self, ArchivedJob) and isinstance(self.recovered_as, ObjectId):
+            at = self.recovered_as.generation_time  # the time when the id of the other job was generated
+            entries.append(HistoryEntry(at, Happened.RECOVERED, new=self.recovered_as))
+        return tuple(sorted(entries, key=lambda entry: entry.at))
 
     # -- its end; ArchivedJob has the values
 
@@ -386,27 +404,6 @@ class Job:
 
 _WAIT = re.compile(r"wait_for(?:_any)? (.+) \d+", re.DOTALL)
 """The name of the checkpoint of a wait that has ended."""
-
-
-def _history(job: Job) -> tuple[HistoryEntry, ...]:
-    entries = [*job.changes, *(HistoryEntry(sent.at, Happened.SIGNAL, sent.by, new=sent.name) for sent in job.signals)]
-    slept = (done for done in job.checkpoints if done.name.startswith("sleep "))
-    entries += (HistoryEntry(done.at, Happened.SLEPT) for done in slept)
-    for done in job.checkpoints:
-        if (waited := _WAIT.fullmatch(done.name)) is not None:
-            reason = "the signal did not come in time" if done.problem == NO_SIGNAL else None
-            names = waited[1].replace(", ", " or ")
-            entries.append(HistoryEntry(done.at, Happened.CONTINUED, reason=reason, new=names))
-    if job.waits_for is not None:
-        entries.append(HistoryEntry(job.waits_for.since, Happened.WAITED, new=" or ".join(job.waits_for.names)))
-    if job.cancel is not None and job.cancel.at is not None:
-        entries.append(HistoryEntry(job.cancel.at, Happened.CANCELLED, job.cancel.by, job.cancel.reason))
-    if job.recovered_from is not None:
-        entries.append(HistoryEntry(job.created_at, Happened.RECOVERED, old=job.recovered_from))
-    if isinstance(job, ArchivedJob) and isinstance(job.recovered_as, ObjectId):
-        at = job.recovered_as.generation_time  # the time when the id of the other job was generated
-        entries.append(HistoryEntry(at, Happened.RECOVERED, new=job.recovered_as))
-    return tuple(sorted(entries, key=lambda entry: entry.at))
 
 
 def expiry(scheduled_at: datetime, seconds: float) -> datetime:

@@ -101,9 +101,8 @@ def arguments(value: object) -> Arguments:
 # -- Agenda ------------------------------------------------------------------------------------------------------------
 
 
-def from_agenda(document: Mapping[str, Any], renamed: Mapping[str, str], collection: str) -> Moved:
+def from_agenda(document: Mapping[str, Any], renamed: Mapping[str, str]) -> Moved:
     """Translates a document of `agendaJobs`."""
-    del collection
     id = f"agenda:{document['_id']}"
     if not isinstance(document.get("name"), str):
         return NotMoved(id, "it has no name")
@@ -222,9 +221,8 @@ class _Reader(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it refers to {pid!r}, which is elsewhere")
 
 
-def from_apscheduler(document: Mapping[str, Any], renamed: Mapping[str, str], collection: str) -> Moved:
+def from_apscheduler(document: Mapping[str, Any], renamed: Mapping[str, str]) -> Moved:
     """Translates a document of the job store."""
-    del collection
     id = f"apscheduler:{document['_id']}"
     try:
         state = _Reader(io.BytesIO(document["job_state"])).load()
@@ -356,11 +354,11 @@ _HOW_OFTEN, _WAIT, _FIRST_WAIT = (
 )
 
 
-def from_recruiter_php(document: Mapping[str, Any], renamed: Mapping[str, str], collection: str) -> Moved:
+def from_recruiter_php(document: Mapping[str, Any], renamed: Mapping[str, str]) -> Moved:
     """Translates a document of one of the two collections."""
     id = f"recruiter-php:{document['_id']}"
     try:
-        return _php_scheduler(id, document, renamed) if collection == "schedulers" else _php_job(id, document, renamed)
+        return (_php_scheduler if "schedule_policy" in document else _php_job)(id, document, renamed)
     except (KeyError, TypeError, ValueError, RecruiterError) as error:
         return NotMoved(id, f"it cannot be read: {type(error).__name__}: {error}")
 
@@ -460,10 +458,9 @@ _LOCK_EXPIRATION = timedelta(minutes=15)
 _TRIGGER_WINDOW = timedelta(minutes=30)
 
 
-def from_job_scheduler_worker(document: Mapping[str, Any], renamed: Mapping[str, str], collection: str) -> Moved:
+def from_job_scheduler_worker(document: Mapping[str, Any], renamed: Mapping[str, str]) -> Moved:
     """Translates a document of `jobs`. A pending job runs within 30 minutes of its time or not at all, as there. A
     locked job runs when its lock would have been taken over: 15 minutes after it was set, or now without a date."""
-    del collection
     id, status = f"job-scheduler-worker:{document['_id']}", document.get("status")
     if not isinstance(document.get("job_name"), str):
         return NotMoved(id, "it has no job_name")
@@ -484,9 +481,8 @@ def from_job_scheduler_worker(document: Mapping[str, Any], renamed: Mapping[str,
 # -- Virtool's jobs manager --------------------------------------------------------------------------------------------
 
 
-def from_virtool(document: Mapping[str, Any], renamed: Mapping[str, str], collection: str) -> Moved:
+def from_virtool(document: Mapping[str, Any], renamed: Mapping[str, str]) -> Moved:
     """Translates a document of `jobs`: the last entry of its status decides whether it has ended."""
-    del collection
     id = f"virtool:{document['_id']}"
     if not isinstance(document.get("task"), str):
         return NotMoved(id, "it has no task")
@@ -507,7 +503,7 @@ def from_virtool(document: Mapping[str, Any], renamed: Mapping[str, str], collec
     )
 
 
-Translate = Callable[[Mapping[str, Any], Mapping[str, str], str], Moved]
+Translate = Callable[[Mapping[str, Any], Mapping[str, str]], Moved]
 
 SOURCES: Mapping[str, tuple[Translate, tuple[str, ...]]] = {
     "agenda": (from_agenda, ("agendaJobs",)),

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, overload
+from typing import Any, ClassVar, Generic, Self, TypeVar, overload
 
 from cronsim import CronSim, CronSimError
 
 from recruiter.domain.definitions import note, same_definition
 from recruiter.domain.duration import LONGEST_SECONDS, DurationLike, brief, humanize
-from recruiter.domain.retry.decision import RetryPolicy, checked_names, only_names
+from recruiter.domain.retry.decision import RetryPolicy, StoredPolicy, checked_names, only_names
 from recruiter.domain.retry.policies import (
     DoNotDoItAgain,
     ExponentialBackoff,
@@ -32,15 +32,7 @@ from recruiter.domain.schedule.scheduler import SchedulePolicy
 from recruiter.domain.text import said_by
 from recruiter.errors import InvalidDuration, InvalidJob, InvalidName, InvalidSchedule
 
-
-class Storable(Protocol):
-    def export(self) -> dict[str, Any]: ...
-
-    @classmethod
-    def import_(cls, parameters: Mapping[str, Any]) -> Any: ...
-
-
-S = TypeVar("S", bound=Storable)
+S = TypeVar("S", bound=StoredPolicy)
 C = TypeVar("C", bound=type)
 
 _MARKS = {"class", "parameters"}

@@ -6,14 +6,13 @@ a function that finds the job (`configure_child`).
 
 from __future__ import annotations
 
-import io
 import logging
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 
 @dataclass(slots=True)
@@ -96,11 +95,11 @@ _writing: ContextVar[bool] = ContextVar("recruiter_printing", default=False)
 
 def capture_prints(find: FindContext) -> None:
     """Sends all prints to the log: standard output as information, standard error as warnings."""
-    sys.stdout = Printed(sys.stdout, logging.INFO, find)
-    sys.stderr = Printed(sys.stderr, logging.WARNING, find)
+    sys.stdout = cast(TextIO, Printed(sys.stdout, logging.INFO, find))
+    sys.stderr = cast(TextIO, Printed(sys.stderr, logging.WARNING, find))
 
 
-class Printed(io.TextIOBase):
+class Printed:
     """Replaces `sys.stdout` or `sys.stderr`. The output of programs that a job starts does not pass here."""
 
     def __init__(self, real: TextIO, level: int, find: FindContext) -> None:
@@ -109,6 +108,10 @@ class Printed(io.TextIOBase):
         self._find = find
         self._outside = JobContext(None, "", 0, "")
         """For prints while no job runs."""
+
+    def __getattr__(self, name: str) -> Any:
+        """All other parts of a stream come from the real one."""
+        return getattr(self._real, name)
 
     def write(self, text: str) -> int:
         if _writing.get() or not logging.getLogger(PRINTED).isEnabledFor(self._level):
@@ -119,6 +122,9 @@ class Printed(io.TextIOBase):
         finally:
             _writing.reset(token)
         return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        self.write("".join(lines))
 
     def _take(self, text: str) -> None:
         context = self._find()
@@ -134,31 +140,8 @@ class Printed(io.TextIOBase):
             if line:
                 write_printed(self._level, line, context)
 
-    # -- all other parts of a stream come from the real one -------------------------------------------------------
-
-    @property
-    def buffer(self) -> Any:
-        return self._real.buffer
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return self._real.encoding
-
-    @property
-    def errors(self) -> str | None:  # type: ignore[override]
-        return self._real.errors
-
-    def fileno(self) -> int:
-        return self._real.fileno()
-
-    def flush(self) -> None:
-        self._real.flush()
-
     def isatty(self) -> bool:
         return False
-
-    def writable(self) -> bool:
-        return True
 
     def close(self) -> None:
         """A job must not close the output of the process."""

@@ -167,110 +167,99 @@ def _text(value: Any) -> str:
     return mask(said_by(value))
 
 
-SENTENCES: dict[str, tuple[int, str]] = {
-    "process.started": (logging.INFO, "{program} started on {target}"),
-    "process.answers_probes": (
-        logging.INFO,
-        "process {process} answers probes on {host} port {port}: /live and /ready",
-    ),
-    "schema.older": (
-        logging.WARNING,
-        "database {database} has schema {schema} of an earlier release, which still works; run `recruiter prepare`",
-    ),
-    "process.stopping": (logging.INFO, "process {process} was asked to stop"),
-    "process.failed": (logging.ERROR, "{error}"),
-    "fleet.member_ended": (
-        logging.ERROR,
-        "the {member} (pid {member_pid}) {how}. The other processes are stopped; start everything again",
-    ),
-    "leader.elected": (logging.INFO, "recruiter {process} is the leader now, term {term}"),
-    "leader.stept_back": (logging.INFO, "recruiter {process} is no longer the leader"),
-    "recruiter.standing_by": (logging.INFO, "recruiter {process} stands by: another recruiter leads"),
-    "cleaner.at_work": (logging.DEBUG, "cleaner {process} keeps the archive small"),
-    "session.ended": (
-        logging.WARNING,
-        "worker {worker} held a lock and was silent: its session was ended, so that its locks do not block others",
-    ),
-    "session.not_ended": (logging.WARNING, "{error}"),
-    "worker.joined": (logging.INFO, "worker {worker} joined the roster with {slots:#slot}"),
-    "worker.no_application": (
-        logging.WARNING,
-        "no application was named, so this worker knows only the ready-made tasks; name yours with --bootstrap",
-    ),
-    "worker.finishing": (
-        logging.INFO,
-        "worker {worker} finishes {running:#running job}, for at most {grace}, and then stops; a second signal ends "
-        "everything immediately",
-    ),
-    "worker.left": (logging.INFO, "worker {worker} left the roster"),
-    "worker.lost": (
-        logging.WARNING,
-        "worker {worker} is no longer on the roster; ended {running:#running job}, joining again under a new id",
-    ),
-    "worker.retired": (
-        logging.WARNING,
-        "worker {worker} was silent and was retired; {released:#job} released; "
-        "jobs that ran at its last heartbeat: {ran}",
-    ),
-    "worker.unreadable": (
-        logging.WARNING,
-        "worker {worker} could not be read on the roster ({unreadable}) and was retired; {released:#job} released; "
-        "jobs that ran at its last heartbeat: {ran}",
-    ),
-    "child.started": (logging.DEBUG, "child {pid} is ready"),
-    "child.died": (logging.WARNING, "child {pid} died: {how}; jobs it ran: {jobs}"),
-    "child.broken": (logging.ERROR, "child {pid} cannot load the application"),
-    "child.recycled": (logging.INFO, "child {pid} uses {memory} bytes and will be replaced"),
-    "store.locked": (logging.INFO, "{loop}: {error}; trying again"),
-    "store.unreachable": (logging.WARNING, "{loop}: {error}; trying again"),
-    "store.silent": (logging.WARNING, "MongoDB at {target} has not answered for a second; still waiting: {waiting}"),
-    "store.back": (logging.INFO, "{loop}: MongoDB answers again"),
-    "change_stream.back": (logging.INFO, "process {process} watches the change stream again"),
-    "change_stream.failed": (
-        logging.WARNING,
-        "process {process} cannot watch the change stream and polls instead: {error}",
-    ),
-    "loop.failed": (logging.ERROR, "{loop}: a bug in Recruiter; please report it"),
-    "lane.unserved": (
-        logging.WARNING,
-        "jobs of task {task} in group {group} wait, and no worker serves them: "
-        "start one that knows the task and works on the group",
-    ),
-    "lane.never_fits": (logging.ERROR, "jobs of task {task} in group {group} cannot run: each {reason}"),
-    "job.dependency_failed": (logging.WARNING, "job {job} was archived and never ran: {reason}"),
-    "flow.broken": (logging.ERROR, "flow {flow} cannot be processed: {error}; the other flows go on"),
-    "flow.end_renamed": (
-        logging.WARNING,
-        "a job at the end of a flow runs as {job}: the id that it was to have, {wanted}, is in use",
-    ),
-    "flow.ended": (logging.INFO, "flow {flow_name} ({flow}) has ended: {state}"),
-    "archive.cleaned": (logging.INFO, "cleaner {process} removed {removed:#old job} from the archive"),
-    "hook.failed": (logging.ERROR, "hook {hook} failed: {error}"),
-    "listener.failed": (logging.WARNING, "listener {listener} failed on {event}: {error}; nothing else is affected"),
-    "instrument.failed": (logging.WARNING, "instrument {instrument} failed: {error}; no job is affected"),
-    "scheduler.repeated": (logging.DEBUG, "the leader created {made:#job} for due occurrences and skipped {skipped}"),
-    "scheduler.broken": (logging.ERROR, "scheduler {urn} cannot be repeated: {reason}"),
-    "scheduler.overdue": (logging.ERROR, "scheduler {urn} {told}"),
-    "progress.refused": (logging.WARNING, "the progress of running jobs cannot be written until they end: {error}"),
-    "job.ended": (logging.DEBUG, "job {job}: {task} done in {seconds:.3f}s"),
-    "job.failed": (logging.WARNING, "job {job}: {task} failed: {error}; next attempt at {next:%H:%M:%S}"),
-    "job.failure.last": (logging.ERROR, "job {job}: {task} failed for good on {worker} ({why}): {error}"),
-    "job.crashed": (logging.WARNING, "job {job} crashed: {how}"),
-    "job.ended_by_force": (logging.WARNING, "the process of job {job} was ended: {error}"),
-    "job.snoozed": (logging.INFO, "job {job} runs again {next:@%H:%M:%S}: {reason}"),
-    "job.noted": (logging.WARNING, "job {job}: {note}; its outcome stays as it was"),
-    "job.interrupted": (logging.WARNING, "job {job} was interrupted: {why}"),
-    "job.misplaced": (logging.WARNING, "job {job} has a task that this worker does not know; it was handed back"),
-    "job.unopened": (logging.ERROR, "job {job} was handed back, no attempt is counted: {error}"),
-    "job.reduced": (logging.ERROR, "the outcome of job {job} could not be stored as it was: {error}"),
-    "job.superseded": (
-        logging.WARNING,
-        "the result of job {job} was dropped: worker {worker} had been retired",
-    ),
-    "job.set_aside": (logging.WARNING, "document {job} was set aside: {reason}"),
-    "job.taken_over": (logging.WARNING, "document {job} was locked by {holder} for too long; the lock was removed"),
-    "job.cancelling": (logging.INFO, "job {job} is being cancelled by {by}: {reason}"),
-    "job.cancelled": (logging.INFO, "job {job}: {task} cancelled by {by}: {reason}"),
-    "job.expired": (logging.INFO, "job {job} expired before it started"),
+_SENTENCES: dict[int, dict[str, str]] = {
+    logging.DEBUG: {
+        "cleaner.at_work": "cleaner {process} keeps the archive small",
+        "child.started": "child {pid} is ready",
+        "scheduler.repeated": "the leader created {made:#job} for due occurrences and skipped {skipped}",
+        "job.ended": "job {job}: {task} done in {seconds:.3f}s",
+    },
+    logging.INFO: {
+        "process.started": "{program} started on {target}",
+        "process.answers_probes": "process {process} answers probes on {host} port {port}: /live and /ready",
+        "process.stopping": "process {process} was asked to stop",
+        "leader.elected": "recruiter {process} is the leader now, term {term}",
+        "leader.stept_back": "recruiter {process} is no longer the leader",
+        "recruiter.standing_by": "recruiter {process} stands by: another recruiter leads",
+        "worker.joined": "worker {worker} joined the roster with {slots:#slot}",
+        "worker.finishing": (
+            "worker {worker} finishes {running:#running job}, for at most {grace}, and then stops; a second signal "
+            "ends everything immediately"
+        ),
+        "worker.left": "worker {worker} left the roster",
+        "child.recycled": "child {pid} uses {memory} bytes and will be replaced",
+        "store.locked": "{loop}: {error}; trying again",
+        "store.back": "{loop}: MongoDB answers again",
+        "change_stream.back": "process {process} watches the change stream again",
+        "flow.ended": "flow {flow_name} ({flow}) has ended: {state}",
+        "archive.cleaned": "cleaner {process} removed {removed:#old job} from the archive",
+        "job.snoozed": "job {job} runs again {next:@%H:%M:%S}: {reason}",
+        "job.cancelling": "job {job} is being cancelled by {by}: {reason}",
+        "job.cancelled": "job {job}: {task} cancelled by {by}: {reason}",
+        "job.expired": "job {job} expired before it started",
+    },
+    logging.WARNING: {
+        "schema.older": (
+            "database {database} has schema {schema} of an earlier release, which still works; run `recruiter prepare`"
+        ),
+        "session.ended": (
+            "worker {worker} held a lock and was silent: its session was ended, so that its locks do not block others"
+        ),
+        "session.not_ended": "{error}",
+        "worker.no_application": (
+            "no application was named, so this worker knows only the ready-made tasks; name yours with --bootstrap"
+        ),
+        "worker.lost": (
+            "worker {worker} is no longer on the roster; ended {running:#running job}, joining again under a new id"
+        ),
+        "worker.retired": (
+            "worker {worker} was silent and was retired; {released:#job} released; jobs that ran at its last "
+            "heartbeat: {ran}"
+        ),
+        "worker.unreadable": (
+            "worker {worker} could not be read on the roster ({unreadable}) and was retired; {released:#job} released; "
+            "jobs that ran at its last heartbeat: {ran}"
+        ),
+        "child.died": "child {pid} died: {how}; jobs it ran: {jobs}",
+        "store.unreachable": "{loop}: {error}; trying again",
+        "store.silent": "MongoDB at {target} has not answered for a second; still waiting: {waiting}",
+        "change_stream.failed": "process {process} cannot watch the change stream and polls instead: {error}",
+        "lane.unserved": (
+            "jobs of task {task} in group {group} wait, and no worker serves them: start one that knows the task and "
+            "works on the group"
+        ),
+        "job.dependency_failed": "job {job} was archived and never ran: {reason}",
+        "flow.end_renamed": "a job at the end of a flow runs as {job}: the id that it was to have, {wanted}, is in use",
+        "listener.failed": "listener {listener} failed on {event}: {error}; nothing else is affected",
+        "instrument.failed": "instrument {instrument} failed: {error}; no job is affected",
+        "progress.refused": "the progress of running jobs cannot be written until they end: {error}",
+        "job.failed": "job {job}: {task} failed: {error}; next attempt at {next:%H:%M:%S}",
+        "job.crashed": "job {job} crashed: {how}",
+        "job.ended_by_force": "the process of job {job} was ended: {error}",
+        "job.noted": "job {job}: {note}; its outcome stays as it was",
+        "job.interrupted": "job {job} was interrupted: {why}",
+        "job.misplaced": "job {job} has a task that this worker does not know; it was handed back",
+        "job.superseded": "the result of job {job} was dropped: worker {worker} had been retired",
+        "job.set_aside": "document {job} was set aside: {reason}",
+        "job.taken_over": "document {job} was locked by {holder} for too long; the lock was removed",
+    },
+    logging.ERROR: {
+        "process.failed": "{error}",
+        "fleet.member_ended": (
+            "the {member} (pid {member_pid}) {how}. The other processes are stopped; start everything again"
+        ),
+        "child.broken": "child {pid} cannot load the application",
+        "loop.failed": "{loop}: a bug in Recruiter; please report it",
+        "lane.never_fits": "jobs of task {task} in group {group} cannot run: each {reason}",
+        "flow.broken": "flow {flow} cannot be processed: {error}; the other flows go on",
+        "hook.failed": "hook {hook} failed: {error}",
+        "scheduler.broken": "scheduler {urn} cannot be repeated: {reason}",
+        "scheduler.overdue": "scheduler {urn} {told}",
+        "job.failure.last": "job {job}: {task} failed for good on {worker} ({why}): {error}",
+        "job.unopened": "job {job} was handed back, no attempt is counted: {error}",
+        "job.reduced": "the outcome of job {job} could not be stored as it was: {error}",
+    },
 }
+SENTENCES = {name: (level, text) for level, texts in _SENTENCES.items() for name, text in texts.items()}
+"""The level and the message of each event. `sentence` fills in the fields."""
 UNKNOWN = (logging.INFO, "")

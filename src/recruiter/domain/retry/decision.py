@@ -22,7 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from recruiter.domain.definitions import qualified_name
 from recruiter.domain.names import check_name
@@ -91,7 +91,25 @@ class Failure:
         return any(name in self.exception_classes for name in names)
 
 
-class RetryPolicy(ABC):
+class StoredPolicy:
+    """A policy is a value: immutable, compared by content, stored as the parameters that it exports."""
+
+    error: ClassVar[type[InvalidJob]] = InvalidJob
+
+    def export(self) -> dict[str, Any]:
+        """The parameters to store: BSON values, and other policies. A dataclass need not write this."""
+        cls: type = type(self)
+        if not is_dataclass(cls):
+            raise self.error(f"{cls.__name__} must be a dataclass or define export() and import_()")
+        return {field.name: getattr(self, field.name) for field in fields(cls) if field.init}
+
+    @classmethod
+    def import_(cls, parameters: Mapping[str, Any]) -> Self:
+        """The policy that `export` wrote, rebuilt in another process."""
+        return cls(**parameters)
+
+
+class RetryPolicy(StoredPolicy, ABC):
     """Decides about a job after a failed run. A policy is a value: immutable, compared by content."""
 
     @abstractmethod
@@ -101,18 +119,6 @@ class RetryPolicy(ABC):
     def is_last(self, failure: Failure) -> bool:
         """Whether this failure would be the last, for any exception. For jobs that ask before they fail."""
         return not isinstance(self.decide(failure), Retry)
-
-    def export(self) -> dict[str, Any]:
-        """The parameters to store: BSON values, and other policies. A dataclass need not write this."""
-        cls: type = type(self)
-        if not is_dataclass(cls):
-            raise InvalidJob(f"{cls.__name__} must be a dataclass or define export() and import_()")
-        return {field.name: getattr(self, field.name) for field in fields(cls) if field.init}
-
-    @classmethod
-    def import_(cls, parameters: Mapping[str, Any]) -> Self:
-        """The policy that `export` wrote, rebuilt in another process."""
-        return cls(**parameters)
 
 
 def decide(

@@ -22,15 +22,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 from recruiter.domain.duration import DurationLike, humanize, to_timedelta
 from recruiter.domain.job import Job
 from recruiter.domain.names import plain
-from recruiter.domain.retry.decision import LATEST
+from recruiter.domain.retry.decision import LATEST, StoredPolicy
 from recruiter.domain.text import said_by
 from recruiter.errors import InvalidSchedule
 
@@ -48,27 +48,17 @@ MOST_WALKED = 2_000
 """Maximum number of occurrences of one scheduler to visit. The default window has about as many seconds."""
 
 
-class SchedulePolicy(ABC):
+class SchedulePolicy(StoredPolicy, ABC):
     """When a repeatable job runs. A policy is a value: immutable, compared by content.
 
     The same time must give the same answer in every process: the next leader asks again.
     """
 
+    error = InvalidSchedule
+
     @abstractmethod
     def next_after(self, moment: datetime) -> datetime | None:
         """The first occurrence strictly after this aware time, in UTC, in whole milliseconds; None: never again."""
-
-    def export(self) -> dict[str, Any]:
-        """The parameters to store: BSON values, and other policies. A dataclass need not write this."""
-        cls: type = type(self)
-        if not is_dataclass(cls):
-            raise InvalidSchedule(f"{cls.__name__} must be a dataclass or define export() and import_()")
-        return {field.name: getattr(self, field.name) for field in fields(cls) if field.init}
-
-    @classmethod
-    def import_(cls, parameters: Mapping[str, Any]) -> Self:
-        """The policy that `export` wrote, rebuilt in another process."""
-        return cls(**parameters)
 
 
 class Late(StrEnum):
