@@ -138,9 +138,17 @@ class TestSystemd:
         complaints = [line for line in checked.stderr.splitlines() if str(tmp_path) in line]
         assert (checked.returncode, complaints) == (0, [])
 
-    def test_its_environment_says_what_recruiter_understands(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        lines = (DEPLOY / "systemd" / "recruiter.env").read_text().splitlines()
-        are_settings(dict(line.split("=", 1) for line in lines if not line.startswith("#")), monkeypatch)
+    def test_its_environment_says_to_systemd_and_a_shell_what_recruiter_understands(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        file = DEPLOY / "systemd" / "recruiter.env"
+        lines = [line for line in file.read_text().splitlines() if not line.startswith("#")]
+        by_systemd = dict("".join(shlex.split(line)).split("=", 1) for line in lines)
+        printed = subprocess.run(["sh", "-c", f"set -a; . {file}; env -0"], env={}, capture_output=True, check=True)
+        by_shell = dict(entry.split("=", 1) for entry in printed.stdout.decode().split("\0") if entry)
+
+        assert {name: by_shell[name] for name in by_systemd} == by_systemd
+        are_settings(by_systemd, monkeypatch)
 
 
 class _Unit:
