@@ -160,9 +160,9 @@ MUTANTS = (
         "slow_jobs_prefetched",
         "jobs that take long are not prefetched",
         "domain/planning/prefetch.py",
-        "        self.prefetch = min(self._most, int(self._rate * PREFETCH_SECONDS))\n",
-        "        self.prefetch = min(self._most, 1 + int(self._rate * PREFETCH_SECONDS))\n",
-        "tests/unit/test_throughput.py",
+        "        return int(PREFETCH_SECONDS / self.seconds_a_job)\n",
+        "        return 1 + int(PREFETCH_SECONDS / self.seconds_a_job)\n",
+        "tests/unit/test_pace.py",
     ),
     Mutant(
         "buffers_first",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from recruiter.domain.planning.lookahead import Lookahead
-from recruiter.domain.planning.prefetch import Throughput
+from recruiter.domain.planning.prefetch import JobPace
 from recruiter.processes import recruiter as leading
 from recruiter.processes.worker.settler import Settler
 from recruiter.store.change_stream import ChangeWaiter
@@ -23,7 +23,7 @@ HINTS: dict[str, Removed] = {
     "change streams": lambda patch: patch.setattr(ChangeWaiter, "arm", lambda *_: None),
     "assignment from the event of an insert": lambda patch: patch.setattr(leading, "assign_new", lambda *_: False),
     "lists of the next jobs": lambda patch: patch.setattr(Lookahead, "take", lambda *_: []),
-    "prefetched jobs": lambda patch: patch.setattr(Throughput, "count", lambda *_: None),
+    "prefetched jobs": lambda patch: patch.setattr(JobPace, "prefetch", 0),
     "outcomes that are written together": lambda patch: patch.setattr(Settler, "_must_settle", lambda *_: True),
 }
 

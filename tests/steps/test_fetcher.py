@@ -29,6 +29,7 @@ class FreeSlots:
     tasks: frozenset[str] | None = frozenset(["add"])
     limits: Sequence[Limit] = ()
     has_free_slot = True
+    prefetch = 0
     policies = PolicyRegistry()
 
     def __init__(self) -> None:

@@ -13,7 +13,6 @@ from bson import ObjectId
 
 from recruiter.clock import SystemClock
 from recruiter.domain.job import JobId
-from recruiter.domain.planning.prefetch import Throughput
 from recruiter.errors import DocumentLocked, StoreUnreachable, Superseded
 from recruiter.events import Event, Events
 from recruiter.processes.loop import Stop
@@ -73,7 +72,12 @@ class Fixture:
         self.settled = 0
         self.stop = Stop()
         self.settler = Settler(
-            cast(Any, store), events, self.stop, self.registration, Throughput(), on_settled=self.on_settled
+            cast(Any, store),
+            events,
+            self.stop,
+            self.registration,
+            cast(Any, SimpleNamespace(prefetch=0)),
+            on_settled=self.on_settled,
         )
 
     def on_settled(self) -> None:

@@ -75,6 +75,7 @@ class FakeRunner:
     tasks: frozenset[str] | None = None
     limits = ()
     has_free_slot = False
+    prefetch = 0
 
     def __init__(self) -> None:
         self.opened: list[HeldJobs] = []

@@ -1,6 +1,8 @@
-"""The rate at which a worker ends jobs, and the number of jobs that it may hold in addition to the running ones."""
+"""The pace at which a worker ends jobs, and the number of jobs that it may hold in addition to the running ones."""
 
 from __future__ import annotations
+
+import math
 
 PREFETCH_SECONDS = 0.6
 """The time that prefetched jobs should last. Jobs count until they are settled, and outcomes gather for up to 0.2 s:
@@ -13,9 +15,8 @@ REFILLED_AT = 0.8
 round of the leader, a write, a fetch."""
 SETTLED_AFTER_SECONDS = 0.05
 """The load of a worker falls with each settlement, not with each job. Its buffer lasts longer than this."""
-_MIN_SPAN_SECONDS, _LONG_SPAN_SECONDS = 0.1, 1.0
-_RATE_MEMORY_SECONDS = 0.5
-"""Seconds for which a rate is remembered that was higher than now."""
+_PACE_MEMORY_SECONDS = 0.25
+"""Seconds of work after which the pace of the jobs before counts only a third."""
 
 
 def seconds_until_room(holds: int, slots: int, prefetch: int) -> float:
@@ -28,30 +29,30 @@ def seconds_until_room(holds: int, slots: int, prefetch: int) -> float:
     return max(SETTLED_AFTER_SECONDS, beyond / prefetch * horizon)
 
 
-class Throughput:
-    """Follows the rate, not the length of jobs: those that take a second or more are never prefetched, quick ones by
-    the hundred. It rises with the first batches, and falls slowly as long as jobs end at all: batches come unevenly,
-    and a worker that is given little after each small one would run dry."""
+class JobPace:
+    """The time that a job takes where jobs run, on average over the last moments with work. It follows from the time
+    between answers: two jobs side by side that take 20 ms each count as 10 ms a job. Time without jobs does not count,
+    so that a burst of jobs finds the pace of the last ones."""
 
-    def __init__(self, most: int = MAX_PREFETCHED_JOBS) -> None:
-        self.prefetch = 0
-        self._most = most
-        self._rate = 0.0
-        self._ended = 0
-        self._since: float | None = None
-        """When the current span began; None in a pause."""
+    def __init__(self) -> None:
+        self.forget()
 
-    def count(self, ended: int, now: float) -> None:
-        """Counts settled jobs; `now` is the monotonic clock in seconds."""
-        if self._since is None:
-            self._since = now if ended else None  # the pause before the first jobs says nothing about their rate
-            return
-        self._ended += ended
-        elapsed = now - self._since
-        if elapsed < (_MIN_SPAN_SECONDS if self._ended else _LONG_SPAN_SECONDS):
-            return
-        rate = self._ended / elapsed
-        counts_fully = rate > self._rate or elapsed >= _LONG_SPAN_SECONDS
-        self._rate += (rate - self._rate) * (1.0 if counts_fully else elapsed / (elapsed + _RATE_MEMORY_SECONDS))
-        self._ended, self._since = 0, now if rate else None
-        self.prefetch = min(self._most, int(self._rate * PREFETCH_SECONDS))
+    def forget(self) -> None:
+        """Nothing is known: the next jobs show it."""
+        self._jobs = self._seconds = 0.0
+
+    def count(self, jobs: int, seconds: float) -> None:
+        """These jobs ended within these seconds."""
+        remembered = math.exp(-seconds / _PACE_MEMORY_SECONDS)
+        self._jobs = self._jobs * remembered + jobs
+        self._seconds = self._seconds * remembered + max(seconds, 1e-6)
+
+    @property
+    def seconds_a_job(self) -> float:
+        """Infinite while nothing is known."""
+        return self._seconds / self._jobs if self._jobs else math.inf
+
+    @property
+    def prefetch(self) -> int:
+        """The number of jobs that would last for `PREFETCH_SECONDS`."""
+        return int(PREFETCH_SECONDS / self.seconds_a_job)

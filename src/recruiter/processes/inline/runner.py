@@ -17,6 +17,7 @@ from recruiter.clock import Clock
 from recruiter.domain.arguments.typed import decode_result
 from recruiter.domain.job import JobId, JobReport
 from recruiter.domain.planning.limits import Limit
+from recruiter.domain.planning.prefetch import MAX_PREFETCHED_JOBS, JobPace
 from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.errors import JobCancelled, RecruiterError
 from recruiter.events import Events
@@ -57,7 +58,9 @@ class InlineRunner:
         tasks: frozenset[str],
         *,
         patient: bool = False,
+        prefetches: bool = True,
     ) -> None:
+        """`patient`: the first signal lets the running job finish."""
         self.tasks: frozenset[str] | None = tasks
         self.limits: Sequence[Limit] = application.registry.limits(tasks)
         self.signals = Signals(self.wake, patient=patient)
@@ -69,6 +72,8 @@ class InlineRunner:
             lambda job, progress: self._held_jobs.add_progress(job, self._began, progress)
         )
         self._had_free_slot = False
+        self._pace = JobPace()
+        self._most_prefetched = MAX_PREFETCHED_JOBS if prefetches else 0
         self.stack: Document | None = None
         self._lock = threading.Lock()
         self._running: HeldJob | None = None
@@ -88,6 +93,10 @@ class InlineRunner:
     @property
     def has_free_slot(self) -> bool:
         return self._running is None and not self._held_jobs.waiting
+
+    @property
+    def prefetch(self) -> int:
+        return 0 if self.slow else min(self._most_prefetched, self._pace.prefetch)
 
     def running(self) -> list[tuple[HeldJob, datetime]]:
         with self._lock:
@@ -159,6 +168,7 @@ class InlineRunner:
             self.signals.in_job = False
             with self._lock:
                 self._running = None
+            self._pace.count(1, self._clock.monotonic() - self._began_at)
         report = self._report(job, ended)
         if self.signals.interrupted and not report.done:
             return self._interrupted(job), None

@@ -20,7 +20,6 @@ from datetime import timedelta
 
 from recruiter.async_face import StopEvent
 from recruiter.domain.job import JobId, JobReport
-from recruiter.domain.planning.prefetch import MAX_PREFETCHED_JOBS
 from recruiter.errors import StoreUnreachable, Superseded
 from recruiter.events import Events
 from recruiter.processes.inline.runner import InlineApplication, InlineRunner
@@ -70,10 +69,11 @@ class InlineWorker:
         self._settings = settings
         self._tasks = tasks
         self._mode = mode
-        self._runner = InlineRunner(application, store.clock, events, tasks, patient=mode.stays)
+        self._runner = InlineRunner(
+            application, store.clock, events, tasks, patient=mode.stays, prefetches=mode.prefetch
+        )
         self.signals = self._runner.signals
-        most = MAX_PREFETCHED_JOBS if mode.prefetch else 0
-        core = CoreOptions(most, listens=mode.stays, at_any_time=not mode.leads)
+        core = CoreOptions(listens=mode.stays, at_any_time=not mode.leads)
         self._core = WorkerCore(
             store, events, self._runner, settings, core, on_settled=self._on_settled, on_busy=self._give_back_stale
         )

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 import psutil
 
 from recruiter.domain.job import JobId
+from recruiter.domain.planning.prefetch import JobPace
 from recruiter.processes.child import pipe
 from recruiter.processes.child.claims import Claims, Numbers
 from recruiter.processes.worker.held_job import HeldJob
@@ -24,6 +25,8 @@ _PIPE_SECONDS = 0.1
 _MAX_JOBS_IN_PIPE = 500
 STUCK_AFTER_SECONDS = 0.1
 """Time without an answer after which the jobs that a child has not started are taken back."""
+_PREFETCHES_FOR_SECONDS = 1.0
+"""Time without an answer after which no further jobs are prefetched for a child."""
 _GATHERED_BYTES = 32 * 1024
 """Half of the capacity of a pipe."""
 _CLAIMED_WITHIN_SECONDS = 0.5
@@ -106,7 +109,7 @@ class ChildHandle:
         self._frames = pipe.Frames()
         self._jobs, self._words = pipe.Outgoing(to_child), pipe.Outgoing(control)
         self._sent: dict[int, HeldJob] = {}
-        self._seconds_a_job = _PIPE_SECONDS
+        self._pace = JobPace()
         self._bytes_an_answer = 1.0
         self._lead = 0.0
 
@@ -148,8 +151,10 @@ class ChildHandle:
     def answers_may_gather(self) -> float:
         """Seconds for which its answers may stay in the pipe. Meanwhile it must not run out of jobs, and must not fill
         the pipe, or its next answer would block it."""
-        next_jobs = max(0, self.load - self._places)
-        return min(next_jobs / 2, _GATHERED_BYTES / self._bytes_an_answer) * self._seconds_a_job
+        next_jobs = self.load - self._places
+        if next_jobs <= 0:
+            return 0.0
+        return min(next_jobs / 2, _GATHERED_BYTES / self._bytes_an_answer) * self._pace.seconds_a_job
 
     def room(self, now: float) -> int:
         """The number of further jobs that it can use now: one for each place, and by its pace some to start next. While
@@ -158,8 +163,13 @@ class ChildHandle:
             return 0
         places, next_jobs = self.places, 0
         if not self.is_stuck(now) and places == self._places:
-            next_jobs = max(0, min(_MAX_JOBS_IN_PIPE, int(_PIPE_SECONDS / self._seconds_a_job)) - 1)
+            next_jobs = max(0, min(_MAX_JOBS_IN_PIPE, int(_PIPE_SECONDS / self._pace.seconds_a_job)) - 1)
         return max(0, min(places + next_jobs - self.load, len(self._numbers)))
+
+    def prefetch(self, now: float) -> int:
+        """The number of jobs that its worker may hold for it; none while it runs a long job."""
+        is_slow = self.load > 0 and now - self.answered_at > _PREFETCHES_FOR_SECONDS
+        return self._pace.prefetch if self.ready and not is_slow else 0
 
     def is_stuck(self, now: float) -> bool:
         return self.load > 0 and now - self.answered_at > STUCK_AFTER_SECONDS
@@ -271,8 +281,7 @@ class ChildHandle:
                     ended += 1
                     self._take(number)
         if ended and self.tasks is not None:
-            seconds = max(1e-6, (now - self.answered_at) / ended)
-            self._seconds_a_job = 0.7 * self._seconds_a_job + 0.3 * seconds
+            self._pace.count(ended, now - self.answered_at)
             self.answered_at = now
         self._bytes_an_answer = 0.7 * self._bytes_an_answer + 0.3 * len(data) / max(1, ended)
         return messages
@@ -295,7 +304,7 @@ class ChildHandle:
 
     def withdraw(self) -> list[HeldJob]:
         """Takes back all jobs that it has not started, in order."""
-        self._seconds_a_job = _PIPE_SECONDS
+        self._pace.forget()
         return self._withdraw(list(self._sent))
 
     def withdraw_these(self, ids: Collection[JobId]) -> list[HeldJob]:

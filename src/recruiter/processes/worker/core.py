@@ -22,7 +22,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from recruiter.domain.job import JobId
-from recruiter.domain.planning.prefetch import MAX_PREFETCHED_JOBS, Throughput
 from recruiter.errors import StoreError, StoreUnreachable
 from recruiter.events import Events
 from recruiter.processes.loop import UNTIL_WOKEN_SECONDS, Loop, Stop
@@ -41,8 +40,6 @@ _BETWEEN_LOOKS = 0.002
 class CoreOptions:
     """How the uses of the core differ."""
 
-    most_prefetched: int = MAX_PREFETCHED_JOBS
-    """Maximum number of jobs that may wait here while others run, if they are quick."""
     listens: bool = True
     """Whether to open a change stream when no jobs come; not worth it for a worker that does not wait for long."""
     at_any_time: bool = False
@@ -74,22 +71,20 @@ class WorkerCore:
         self._threads: list[threading.Thread] = []
         self._fetch_thread: threading.Thread | None = None
         self.registration = registration = Registration(store.clock, settings, self._wake_ups())
-        throughput = Throughput(options.most_prefetched)
         self._progress_writer = ProgressWriter(store, events, self._stop, registration)
-        self._settler = Settler(store, events, self._stop, registration, throughput, self._settled)
+        self._settler = Settler(store, events, self._stop, registration, runner, self._settled)
         self._fetcher = Fetcher(
             store,
             events,
             self._fetch_stop,
             registration,
             runner,
-            throughput,
             on_busy=on_busy,
             listen=options.listens,
             at_any_time=options.at_any_time,
         )
         self._heartbeat = Heartbeat(
-            store, events, self._stop, registration, runner, throughput, obeys_pauses=not options.at_any_time
+            store, events, self._stop, registration, runner, obeys_pauses=not options.at_any_time
         )
 
     def _wake_ups(self) -> WakeUps:

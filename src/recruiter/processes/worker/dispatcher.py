@@ -28,6 +28,7 @@ from typing import Any
 from recruiter.clock import Clock
 from recruiter.domain.job import Execution, JobId
 from recruiter.domain.planning.limits import Limit
+from recruiter.domain.planning.prefetch import MAX_PREFETCHED_JOBS
 from recruiter.domain.policy_registry import PolicyRegistry
 from recruiter.errors import ApplicationError
 from recruiter.events import Events, RareReports
@@ -103,6 +104,11 @@ class Dispatcher:
         not change this: the fetcher may ask before or after that."""
         free_places = sum(child.free_places for child in list(self._pool.handles))
         return self._accepting and free_places > self._held_jobs.waiting
+
+    @property
+    def prefetch(self) -> int:
+        now = self._clock.monotonic()
+        return min(MAX_PREFETCHED_JOBS, sum(child.prefetch(now) for child in list(self._pool.handles)))
 
     def running(self) -> list[tuple[HeldJob, datetime]]:
         return [(job, self._moment(since)) for child in list(self._pool.handles) for job, since in child.running()]

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from recruiter.domain.job import JobId
-from recruiter.domain.planning.prefetch import Throughput
 from recruiter.errors import DocumentLocked, Superseded
 from recruiter.events import Events
 from recruiter.processes.loop import UNTIL_WOKEN_SECONDS, Loop, Stop
@@ -42,7 +41,6 @@ class Fetcher:
         stop: Stop,
         registration: Registration,
         runner: JobRunner,
-        throughput: Throughput,
         *,
         on_busy: Callable[[], None] = lambda: None,
         listen: bool = True,
@@ -53,7 +51,6 @@ class Fetcher:
         self._events = events
         self._registration = registration
         self._runner = runner
-        self._throughput = throughput
         self._on_busy = on_busy
         """Called now and then while no slot is free."""
         self._listening = listen
@@ -136,7 +133,7 @@ class Fetcher:
         """No job is known that must be fetched: asks the roster if a slot is free, or will be soon; then waits."""
         if not self._runner.has_free_slot:
             self._on_busy()
-            if not self._throughput.prefetch:
+            if not self._runner.prefetch:
                 return 1.0
             wait = held_jobs.heard_at + _ASK_WHILE_BUSY_EVERY_SECONDS - time.monotonic()
             if wait > 0:

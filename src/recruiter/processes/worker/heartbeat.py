@@ -11,7 +11,6 @@ from typing import Any
 import psutil
 from bson import ObjectId
 
-from recruiter.domain.planning.prefetch import Throughput
 from recruiter.domain.planning.rules import FLEET
 from recruiter.events import Events
 from recruiter.processes.loop import Loop, Stop
@@ -65,7 +64,6 @@ class Heartbeat:
         stop: Stop,
         registration: Registration,
         runner: JobRunner,
-        throughput: Throughput,
         *,
         obeys_pauses: bool = True,
     ) -> None:
@@ -76,7 +74,6 @@ class Heartbeat:
         self._settings = registration.settings
         self._every = registration.settings.heartbeat.total_seconds()
         self._runner = runner
-        self._throughput = throughput
         self._obeys_pauses = obeys_pauses
         self._declared = False
         self._usage = Usage()
@@ -152,7 +149,7 @@ class Heartbeat:
         facts = {
             "running": running,
             "draining": registration.draining,
-            "prefetch": self._throughput.prefetch,
+            "prefetch": self._runner.prefetch,
             "clock_offset": self._clock.offset.total_seconds(),
             "usage": self._usage.measure(asked_at),
         }
@@ -171,8 +168,7 @@ class Heartbeat:
         if self._obeys_pauses:
             self._obey_pauses(held_jobs, answer.pauses)
         if holding.assigned:
-            self._throughput.count(0, self._clock.monotonic())  # the rate falls while no job ends
-            held_jobs.hand_back_all_but(self._settings.slots + self._throughput.prefetch)
+            held_jobs.hand_back_all_but(self._settings.slots + self._runner.prefetch)
             self._pass_on_flags(holding)
             held_jobs.limited = self._store.limits.limited()
         held_jobs.saw(runs, self._clock.now(), self._every)

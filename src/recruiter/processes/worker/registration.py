@@ -57,6 +57,10 @@ class JobRunner(Protocol):
     def has_free_slot(self) -> bool:
         """It could start a job now, and has none."""
 
+    @property
+    def prefetch(self) -> int:
+        """The number of jobs that the worker may hold in addition to the running ones."""
+
     def wake(self) -> None:
         """Jobs have arrived, or the registration is lost."""
 

@@ -12,12 +12,11 @@ import time
 from collections.abc import Callable, Collection
 
 from recruiter.domain.job import JobId
-from recruiter.domain.planning.prefetch import Throughput
 from recruiter.errors import DocumentLocked, Superseded
 from recruiter.events import Events
 from recruiter.processes.loop import UNTIL_WOKEN_SECONDS, Loop, Stop
 from recruiter.processes.worker.held_jobs import HeldJobs, JobOutcome
-from recruiter.processes.worker.registration import Registration
+from recruiter.processes.worker.registration import JobRunner, Registration
 from recruiter.steps.settle import as_children_left_them, settle
 from recruiter.store.database import Store
 from recruiter.store.roster_fields import Holding
@@ -38,14 +37,13 @@ class Settler:
         events: Events,
         stop: Stop,
         registration: Registration,
-        throughput: Throughput,
+        runner: JobRunner,
         on_settled: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
-        self._clock = store.clock
         self._events = events
         self._registration = registration
-        self._throughput = throughput
+        self._runner = runner
         self._on_settled = on_settled
         """Called after each batch: the worker may hold new jobs, and has room for more."""
         self._settle_within = registration.settings.settle_within.total_seconds()
@@ -77,7 +75,7 @@ class Settler:
         is_large_batch = held_jobs.unsettled >= LARGE_BATCH_JOBS
         has_slot_without_next_job = held_jobs.unfinished < 2 * slots
         # The leader gives more jobs when outcomes are written, and until then the others must last.
-        has_used_its_buffer = 3 * held_jobs.unsettled >= 2 * (slots + self._throughput.prefetch)
+        has_used_its_buffer = 3 * held_jobs.unsettled >= 2 * (slots + self._runner.prefetch)
         return have_gathered_long_enough or is_large_batch or has_slot_without_next_job or has_used_its_buffer
 
     def _until_due(self) -> float:
@@ -131,7 +129,6 @@ class Settler:
                 self._locked_again_at = time.monotonic() + _LOCKED_AGAIN_SECONDS
         self._took += 0.2 * (time.monotonic() - self._began_at - self._took)
         settled = [outcome for outcome in batch if outcome[0] not in newly_locked]
-        self._throughput.count(sum(1 for _, outcome in settled if outcome is not None), self._clock.monotonic())
         # The locked ones first, the newly locked ones too: a worker that ends must not find that all is settled.
         if locked := [outcome for outcome in gathered if outcome[0] in self._locked]:
             held_jobs.not_settled(locked)
@@ -174,7 +171,7 @@ class Settler:
             self._store,
             held_jobs.worker,
             outcomes,
-            {"prefetch": self._throughput.prefetch, "draining": self._registration.draining},
+            {"prefetch": self._runner.prefetch, "draining": self._registration.draining},
             on_reduced=lambda id, refused: self._events.emit("job.reduced", job=id, error=str(refused)),
             on_locked=on_locked,
         )
