@@ -61,8 +61,6 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 TaskLike = str | Task[..., Any, Any] | type[Workable]
 """A task by its name, itself, or a workable class."""
 
-MOST_FLUSHED = 10_000
-
 
 class Recruiter(Producer):
     """Makes and watches jobs. Connects on first use; one can be shared by all threads.
@@ -391,7 +389,7 @@ class Recruiter(Producer):
         ending = Ending(stop)
         await finishing_first(lambda: self.watch(*tasks, stop=ending), ending.set)
 
-    def flush_jobs_synchronously(self, *, due_only: bool = False, most: int = MOST_FLUSHED) -> list[JobReport]:
+    def flush_jobs_synchronously(self, *, due_only: bool = False, most: int = 10_000) -> list[JobReport]:
         """Runs every waiting job in this process now, in the order of their time, future ones too; for your tests.
 
         Jobs that are enqueued meanwhile are run as well. Each job is run once: a job that failed and will be tried

@@ -19,7 +19,7 @@ from recruiter.first_use import installing
 __all__ = ["AesGcm", "Zlib"]
 
 _VERSION = 1
-_NONCE = 12
+_NONCE_BYTES = 12
 
 
 class AesGcm:
@@ -41,7 +41,7 @@ class AesGcm:
 
     def encode(self, payload: bytes, context: bytes) -> bytes:
         """Encrypts with the current key."""
-        key, nonce = self._current.encode(), os.urandom(_NONCE)
+        key, nonce = self._current.encode(), os.urandom(_NONCE_BYTES)
         head = bytes([_VERSION, self._compress, len(key)]) + key
         plain = zlib.compress(payload) if self._compress else payload
         sealed: bytes = self._ciphers[self._current].encrypt(nonce, plain, head + context)
@@ -57,7 +57,7 @@ class AesGcm:
         if key not in self._ciphers:
             raise ValueError(f"it was encrypted with the key {key!r}, which this process does not have")
         try:
-            plain: bytes = self._ciphers[key].decrypt(sealed[:_NONCE], sealed[_NONCE:], head + context)
+            plain: bytes = self._ciphers[key].decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], head + context)
         except Exception as error:  # the library's own error has no message
             raise ValueError(
                 "it was changed, or moved from another job, or encrypted with another key of the same name"

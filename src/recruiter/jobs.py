@@ -26,7 +26,7 @@ from recruiter.views.find import identify, recognize
 
 MOST_LISTED = 1_000
 COUNTED = 100_000
-_PAGE = 500
+_PAGE_JOBS = 500
 
 Progress = Callable[[int], None]
 """Called after each batch with the number of jobs that are done."""
@@ -70,7 +70,7 @@ class Jobs:
     def _iterate(self, wanted: JobFilter, minimal: bool) -> Iterator[Job]:
         after: str | None = None
         while True:
-            page = self.list(wanted, limit=_PAGE, after=after, minimal=minimal)
+            page = self.list(wanted, limit=_PAGE_JOBS, after=after, minimal=minimal)
             yield from page
             after = page.next
             if after is None:
@@ -81,7 +81,7 @@ class Jobs:
         after: str | None = None
         wanted = filter_of(filter, conditions)
         while True:
-            page = await self.alist(wanted, limit=_PAGE, after=after)
+            page = await self.alist(wanted, limit=_PAGE_JOBS, after=after)
             for job in page:
                 yield job
             after = page.next
@@ -255,7 +255,7 @@ class Jobs:
         store = self._store()
         now, after, done = store.clock.now(), None, 0
         while True:
-            page = store.search.ids(wanted, now, limit=_PAGE, after=after, also=also())
+            page = store.search.ids(wanted, now, limit=_PAGE_JOBS, after=after, also=also())
             done += act(page.jobs) if page.jobs else 0
             if progress is not None:
                 progress(done)

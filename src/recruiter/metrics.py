@@ -41,12 +41,10 @@ from recruiter.caches import Cache
 from recruiter.domain.state import State
 from recruiter.domain.statistics import Again, Counts, Kind, Queue, Spread, longest_of
 from recruiter.errors import SettingsError, StoreError
-from recruiter.views.metrics import Metrics, metrics, states_of
+from recruiter.views.metrics import Metrics, metrics
 
 __all__ = ["RecruiterCollector"]
 
-MAX_KINDS = 100
-"""Maximum number of labels for pairs of group and task, and for limits."""
 OTHER = "_other"
 KEPT_SECONDS = 5.0
 
@@ -61,7 +59,7 @@ _ENDED = (State.SUCCEEDED, State.FAILED, State.CANCELLED, State.LOST)
 class RecruiterCollector(Collector):
     """All metrics of the fleet on this Recruiter's database. `kinds` bounds how many groups and tasks get labels."""
 
-    def __init__(self, recruiter: Recruiter, *, kinds: int = MAX_KINDS, kept: float = KEPT_SECONDS) -> None:
+    def __init__(self, recruiter: Recruiter, *, kinds: int = 100, kept: float = KEPT_SECONDS) -> None:
         self._recruiter = recruiter
         self._most = kinds
         self._kept: Cache[tuple[Metrics | None, float]] = Cache(kept)
@@ -115,7 +113,8 @@ class _Labels:
 def _of_jobs(read: Metrics, labels: _Labels) -> Iterator[Metric]:
     jobs = GaugeMetricFamily("recruiter_jobs", "Jobs that have not ended, by state.", labels=(*_KIND, "state"))
     for kind, queue in labels.queues.items():
-        for state, count in states_of(queue):
+        counts = (queue.queued, queue.postponed, queue.running, queue.zombies)
+        for state, count in zip(("queued", "postponed", "running", "zombie"), counts, strict=True):
             jobs.add_metric((*kind, state), count)
     yield jobs
     help = "How long the oldest due job of the group has been due; 0 if no due job waits."
@@ -147,22 +146,21 @@ def _of_ended(totals: Mapping[Kind, Counts]) -> Iterator[Metric]:
 
 
 def _of_fleet(read: Metrics) -> Iterator[Metric]:
-    fleet, leading, schedules = read.fleet, read.leading, read.schedules
-    yield _by("recruiter_workers", "Workers, by state.", "state", _all(_WORKERS, fleet.workers))
-    yield _gauge("recruiter_slots", "Jobs that all workers together can run concurrently.", fleet.slots)
-    yield _gauge("recruiter_slots_used", "Slots that have a job.", fleet.used)
-    yield _gauge("recruiter_leader_present", "Whether a recruiter leads.", float(leading.present))
-    yield _gauge("recruiter_leader_term", "The term of the leader; it grows with every takeover.", leading.term)
+    yield _by("recruiter_workers", "Workers, by state.", "state", _all(_WORKERS, read.workers))
+    yield _gauge("recruiter_slots", "Jobs that all workers together can run concurrently.", read.slots)
+    yield _gauge("recruiter_slots_used", "Slots that have a job.", read.slots_used)
+    yield _gauge("recruiter_leader_present", "Whether a recruiter leads.", float(read.leader_present))
+    yield _gauge("recruiter_leader_term", "The term of the leader; it grows with every takeover.", read.term)
     assigned = CounterMetricFamily("recruiter_assigned_jobs", "Jobs that leaders have assigned to workers.")
-    assigned.add_metric((), leading.assigned)
+    assigned.add_metric((), read.assigned)
     yield assigned
     help = "Duration of a round in which the leader assigns due jobs to workers."
     rounds = HistogramMetricFamily("recruiter_assignment_round_seconds", help)
-    rounds.add_metric((), _buckets(leading.rounds), leading.rounds.total)
+    rounds.add_metric((), _buckets(read.rounds), read.rounds.total)
     yield rounds
-    yield _by("recruiter_schedules", "Repeatable jobs, by state.", "state", _all(_SCHEDULES, schedules.states))
+    yield _by("recruiter_schedules", "Repeatable jobs, by state.", "state", _all(_SCHEDULES, read.schedules))
     yield _gauge(
-        "recruiter_schedule_lateness_seconds", "How late the most delayed repeatable job is.", schedules.latest
+        "recruiter_schedule_lateness_seconds", "How late the most delayed repeatable job is.", read.schedule_lateness
     )
 
 
@@ -206,7 +204,6 @@ def _buckets(spread: Spread) -> list[tuple[str, float]]:
 
 TOKEN_VARIABLE = "RECRUITER_METRICS_TOKEN"
 """The token that a scraper sends: `Authorization: Bearer …`."""
-_MIN_GZIP_BYTES = 500
 
 
 class Exposition:
@@ -221,7 +218,7 @@ class Exposition:
         encode, content_type = choose_encoder(accept)
         text: bytes = encode(self._registry)
         headers = {"content-type": content_type, "vary": "accept, accept-encoding"}
-        if len(text) > _MIN_GZIP_BYTES and "gzip" in accept_encoding:
+        if len(text) > 500 and "gzip" in accept_encoding:
             return gzip.compress(text, 5), {**headers, "content-encoding": "gzip"}
         return text, headers
 

@@ -27,9 +27,9 @@ from recruiter.domain.text import cut, mask
 from recruiter.errors import CommandFailed
 from recruiter.interruption import shielded
 
-LONGEST_OUTPUT = 64 * 1024
+MAX_OUTPUT_BYTES = 64 * 1024
 """Bytes of each stream that are kept, the last ones; and bytes that a pipe holds."""
-LONGEST_LINE = 64 * 1024
+MAX_LINE_CHARACTERS = 64 * 1024
 """Characters after which a line that does not end is handed on in pieces."""
 _CHECK_SECONDS = 0.05
 """Seconds between two checks of the program. In a child with several concurrent jobs a timeout arrives with the next
@@ -40,7 +40,7 @@ _STOP_SECONDS = 0.05
 """Seconds for a process to obey SIGSTOP. A process that waits for a disk does not obey, and starts no other."""
 _LINES_SHOWN, _CHARACTERS_SHOWN = 10, 1_500
 """The part of its last output in the message of the error."""
-_LAST_WORDS = 4 * 1024
+_LAST_WORDS_BYTES = 4 * 1024
 
 OnLine = Callable[[str], object]
 
@@ -81,7 +81,7 @@ class Program:
         env: Mapping[str, str] | None = None,
         input: str | bytes | None = None,
         ok_codes: Iterable[int] = (0,),
-        keep: int = LONGEST_OUTPUT,
+        keep: int = MAX_OUTPUT_BYTES,
         on_line: OnLine | None = None,
     ) -> CommandResult:
         """Runs it to its end. `on_line` is called with every line it prints, when it prints it.
@@ -102,7 +102,7 @@ class Program:
         if self._unwanted:
             raise CommandFailed(f"{command[0]} was ended with its job", code, stdout, stderr)
         if code not in ok_codes:
-            last_words = _last_lines(*(output.text(_LAST_WORDS) for output in outputs))
+            last_words = _last_lines(*(output.text(_LAST_WORDS_BYTES) for output in outputs))
             how = f"ended with code {code}" if code >= 0 else f"was killed by {signal_name(-code)}"
             raise CommandFailed(f"{command[0]} {how}; {last_words}", code, stdout, stderr)
         return CommandResult(code=code, stdout=stdout, stderr=stderr)
@@ -172,7 +172,7 @@ class _Output:
     """The output of a program on one stream: hands on each line, and keeps the last bytes."""
 
     def __init__(self, keep: int, on_line: OnLine | None) -> None:
-        self._keep = max(keep, _LAST_WORDS)
+        self._keep = max(keep, _LAST_WORDS_BYTES)
         self._kept = bytearray()
         self._seen = 0
         self._on_line = on_line
@@ -203,7 +203,7 @@ class _Output:
 
     def _hand_on(self, text: str, on_line: OnLine) -> None:
         *lines, self._begun = f"{self._begun}{text}".split("\n")
-        if len(self._begun) > LONGEST_LINE:
+        if len(self._begun) > MAX_LINE_CHARACTERS:
             lines.append(self._begun)
             self._begun = ""
         for line in lines:
@@ -245,7 +245,7 @@ def _register(selector: selectors.BaseSelector, stream: IO[bytes] | None, event:
 def _give(stream: int, waiting: memoryview) -> memoryview:
     """Writes input; returns the rest."""
     try:
-        return waiting[os.write(stream, waiting[:LONGEST_OUTPUT]) :]
+        return waiting[os.write(stream, waiting[:MAX_OUTPUT_BYTES]) :]
     except BlockingIOError:
         return waiting
     except BrokenPipeError:
@@ -256,8 +256,8 @@ def _take(stream: int, output: _Output) -> bool:
     """Reads the pipe; returns whether more may come."""
     taken = 0
     with suppress(BlockingIOError):
-        while taken < LONGEST_OUTPUT:
-            chunk = os.read(stream, LONGEST_OUTPUT)
+        while taken < MAX_OUTPUT_BYTES:
+            chunk = os.read(stream, MAX_OUTPUT_BYTES)
             if not chunk:
                 return False
             output.add(chunk)

@@ -16,7 +16,7 @@ import pytest
 from recruiter import current_job
 from recruiter.domain.progress import LINES_KEPT
 from recruiter.errors import CommandFailed
-from recruiter.programs import LONGEST_LINE, LONGEST_OUTPUT, CommandResult
+from recruiter.programs import MAX_LINE_CHARACTERS, MAX_OUTPUT_BYTES, CommandResult
 from recruiter.store.codec import Document
 from tests.bench import Bench
 from tests.conftest import eventually
@@ -74,7 +74,7 @@ class TestRunning:
         little = {"code": 0, "stdout": "… 45 bytes cut …\n19\n20\n", "stderr": "err\n"}
         assert bench.archived(run, 6)["result"] == little
         assert bench.archived(run, 0)["result"] == {"code": 0, "stdout": "", "stderr": ""}
-        assert len(bench.archived(run, LONGEST_OUTPUT)["result"]["stdout"].split()) == 20
+        assert len(bench.archived(run, MAX_OUTPUT_BYTES)["result"]["stdout"].split()) == 20
 
     def test_memory_is_bounded_however_much_it_prints(self, bench: Bench) -> None:
         """Given 20 MB without a line's end and 50,000 lines, then little of it is ever held, and the end is kept."""
@@ -82,7 +82,7 @@ class TestRunning:
 
         def count(line: str) -> None:
             nonlocal counted
-            assert len(line) <= 3 * LONGEST_LINE
+            assert len(line) <= 3 * MAX_LINE_CHARACTERS
             counted += 1
 
         tracemalloc.start()

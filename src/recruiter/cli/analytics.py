@@ -18,8 +18,6 @@ from recruiter.domain.search.filter import filter_from_words
 from recruiter.domain.state import State
 from recruiter.domain.statistics import MINUTE, Analytics, PeriodSummary, Queue, Times
 
-_LONG_AGO = timedelta(seconds=2)
-
 By = Literal["group", "task", "owner", "tag", "time"]
 
 
@@ -147,7 +145,7 @@ def figures(flow: PeriodSummary | None) -> dict[str, str]:
 def counted_before(report: Analytics, now: datetime) -> str:
     """The age of the count of waiting jobs, unless it is new."""
     age = now - report.counted_at
-    return f" (counted {elapsed(age)} ago)" if age >= _LONG_AGO else ""
+    return f" (counted {elapsed(age)} ago)" if age >= timedelta(seconds=2) else ""
 
 
 def _times(times: Times) -> str:

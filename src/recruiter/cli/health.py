@@ -17,9 +17,6 @@ from recruiter.settings import Settings
 from recruiter.store.database import Store
 from recruiter.views.health import Role, health
 
-_PATIENCE_SECONDS = 2.0
-"""A probe that is late has failed."""
-
 
 @dataclass(frozen=True)
 class _Observed:
@@ -56,7 +53,7 @@ def health_(
 def _ask_mongodb(settings: Settings, roles: list[Role], pid: int | None, live: bool) -> int:
     here = settings.host or socket.gethostname()
     try:
-        with closing(Store(target_for(settings), patience=_PATIENCE_SECONDS)) as store:
+        with closing(Store(target_for(settings), patience=2.0)) as store:
             facts = store.check()
             answers = [health(store, role, here, pid, settings.considered_dead_after) for role in roles]
     except StoreError as error:

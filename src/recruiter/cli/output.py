@@ -44,9 +44,6 @@ Output = Annotated[
 
 Row = Mapping[str, Any]
 
-PIPED_WIDTH = 160
-"""Width of output to a file or another program."""
-
 _CONTINUED = "\n    "
 _BLANKS = re.compile(r" +((?:\x1b\[[0-9;]*m)*)\n")
 
@@ -60,9 +57,9 @@ class SafeConsole(Console):
 
 
 def console(*, stderr: bool = False) -> SafeConsole:
-    """A console without colours if it is not a terminal, or NO_COLOR is set."""
+    """A console without colours if it is not a terminal, or NO_COLOR is set. Then 160 characters are one line."""
     stream = sys.stderr if stderr else sys.stdout
-    fixed = None if stream.isatty() or os.environ.get("COLUMNS", "").isdigit() else PIPED_WIDTH
+    fixed = None if stream.isatty() or os.environ.get("COLUMNS", "").isdigit() else 160
     return SafeConsole(file=stream, highlight=False, markup=False, emoji=False, width=fixed)
 
 
@@ -194,7 +191,6 @@ def exit_code(error: RecruiterError) -> int:
 # -- tables that fit, and figures as people read them: 12,034, 3.2 ms, ▁▃▇ -------------------------------------------
 
 _GAP = 2
-_LEAST_WIDTH = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +260,7 @@ def _widths(columns: Sequence[Column], full: Mapping[Column, int], width: int) -
         widths[column] += more
         left -= more
     while left < 0:
-        wider = [column for column in columns if widths[column] > max(_LEAST_WIDTH, cell_len(column.header))]
+        wider = [column for column in columns if widths[column] > max(8, cell_len(column.header))]
         if not wider:
             break
         widths[max(wider, key=lambda column: (column.fair is not None, widths[column]))] -= 1

@@ -97,8 +97,6 @@ def whole(duration: timedelta) -> str:
     return brief(int(duration.total_seconds())) if duration >= timedelta(seconds=1) else "0s"
 
 
-_WIDE = 130
-"""Minimum width of the terminal for two columns of facts."""
 _COLOURS = {State.SUCCEEDED: "green", State.FAILED: "red", State.LOST: "red", State.RUNNING: "cyan"}
 
 
@@ -108,7 +106,7 @@ def draw(job: Job, now: str, lines: int) -> None:
     write(page, Text(f"job {as_text(str(job.id))}", style="bold"), soft_wrap=True)
     write(page, Padding(Text(as_text(now), style=_COLOURS.get(job.state, "yellow")), (0, 0, 0, 2)))
     what, history = _section("what it is", _grid(_facts(job))), _section("what happened (UTC)", _grid(_history(job)))
-    if page.width >= _WIDE:
+    if page.width >= 130:  # wide enough for two columns of facts
         both = Table.grid(padding=(0, 6, 0, 0))
         both.add_row(what, history)
         write(page, both)

@@ -33,10 +33,7 @@ from recruiter.store.roster_fields import RosterEntry
 from recruiter.views.analytics import LiveView, Running, overview
 from recruiter.views.explain import kinds_waiting
 
-_SERIES = timedelta(minutes=30)
-_MOST_ROWS, _MOST_FAILED = 100, 10
-_REST = 4
-"""Rest after a refresh, as a multiple of its duration: a screen must not keep MongoDB busy."""
+_MAX_ROWS, _MAX_FAILED = 100, 10
 
 
 def top(*, every: Duration = "1s", once: bool = False, common: given.TargetOptions = given.TargetOptions()) -> None:
@@ -58,14 +55,14 @@ def top(*, every: Duration = "1s", once: bool = False, common: given.TargetOptio
                 began = time.monotonic()
                 live.update(_look_again(recruiter, page, pace), refresh=True)
                 took = time.monotonic() - began
-                if key(max(pause, _REST * took)) in ("q", "Q"):
+                if key(max(pause, 4 * took)) in ("q", "Q"):  # a screen must not keep MongoDB busy
                     return
 
 
 def _screen(recruiter: Recruiter, page: SafeConsole, pace: Pace, height: int | None) -> Screen:
-    seen, report = overview(recruiter.store, jobs=_MOST_ROWS, within=_SERIES), recruiter.analytics()
+    seen, report = overview(recruiter.store, jobs=_MAX_ROWS, within=timedelta(minutes=30)), recruiter.analytics()
     due = [kind for kind, queue in report.queues.items() if queue.queued]
-    reasons = kinds_waiting(recruiter.store, due[:_MOST_ROWS], seen.rules, seen.at)
+    reasons = kinds_waiting(recruiter.store, due[:_MAX_ROWS], seen.rules, seen.at)
     why = {kind: reason.text for kind, reason in reasons.items()}
     failed = _failed(recruiter, report)
     return Screen(seen, report, why, failed, pace.since_last(seen), page.options.ascii_only, height)
@@ -76,7 +73,7 @@ def _failed(recruiter: Recruiter, report: Analytics) -> Sequence[Job]:
     states = [state for state in (State.FAILED, State.LOST) if report.ended.get(state)]
     if not states:
         return ()
-    return recruiter.jobs.list(minimal=True, state=states, ended_since=report.since, limit=_MOST_FAILED).jobs
+    return recruiter.jobs.list(minimal=True, state=states, ended_since=report.since, limit=_MAX_FAILED).jobs
 
 
 def _look_again(recruiter: Recruiter, page: SafeConsole, pace: Pace) -> RenderableType:
@@ -107,10 +104,9 @@ def _keys() -> Iterator[Callable[[float], str]]:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
-_BAR = 12
-_HEAD = 6
-_AROUND_A_TABLE = 3
-"""Lines around a table: an empty one, its title, and the number of omitted rows."""
+_HEAD_LINES = 6
+_LINES_AROUND_A_TABLE = 3
+"""An empty one, its title, and the number of omitted rows."""
 
 
 class Pace:
@@ -242,7 +238,7 @@ class Screen:
         ]
         rows = []
         for job in running:
-            progress = f"{bar(job.progress, _BAR, plain=self.plain)} {job.progress:4.0%} {job.stage or ''}".rstrip()
+            progress = f"{bar(job.progress, 12, plain=self.plain)} {job.progress:4.0%} {job.stage or ''}".rstrip()
             facts = {"running": str(job.id), "for": self._ago(job.since), "task": job.task, "worker": job.worker}
             rows.append({**facts, "progress": progress if job.stage or job.progress else None})
         return table_of(rows, columns, width)
@@ -281,7 +277,7 @@ def _shares(height: int | None, wanted: list[int]) -> list[int]:
     """Rows for each table: an equal share at least; unused rows go to the next table."""
     if height is None:
         return wanted
-    left, shares = max(len(wanted), height - _HEAD - _AROUND_A_TABLE * len(wanted)), []
+    left, shares = max(len(wanted), height - _HEAD_LINES - _LINES_AROUND_A_TABLE * len(wanted)), []
     for place, want in enumerate(wanted):
         later = wanted[place + 1 :]
         fair = left // (len(later) + 1)

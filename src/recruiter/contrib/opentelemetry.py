@@ -44,8 +44,6 @@ from recruiter.store.connection import answered_within
 
 __all__ = ["OpenTelemetry"]
 
-_FLUSHED_WITHIN_MILLISECONDS = 2_000
-_ASKED_WITHIN_SECONDS = 2.0
 MAX_LINKED_STEPS = 20
 """A step that waits for more steps links to the first of them."""
 _PARENT = TraceContextTextMapPropagator()
@@ -133,7 +131,7 @@ class OpenTelemetry(Instrument):
         provider = self._provider or trace.get_tracer_provider()
         flush = getattr(provider, "force_flush", None)  # the SDK's has it; the API's does not
         if flush is not None:
-            flush(_FLUSHED_WITHIN_MILLISECONDS)
+            flush(2_000)  # milliseconds
 
 
 class _SpanFollower(Follower):
@@ -187,7 +185,7 @@ def _linked(job: Job, recruiter: Any, made_in: context.Context) -> Iterator[Span
     if not before or recruiter is None:
         return
     try:
-        with answered_within(_ASKED_WITHIN_SECONDS):
+        with answered_within(2.0):
             found = recruiter.store.archived.get_many(before)
     except RecruiterError:
         return  # a trace without these links is better than none

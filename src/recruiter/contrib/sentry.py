@@ -42,10 +42,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Sentry"]
 
-_FLUSHED_WITHIN = _ASKED_WITHIN = 2.0
 _ORIGIN = "auto.queue.recruiter"
 _MONITORS = uuid.UUID("5f6a4c1e-6d1b-4f5e-9a67-0c1a2b3d4e5f")
-_LONGEST_SLUG = 50
+_MAX_SLUG_CHARACTERS = 50
 _STATUS = {"succeeded": "ok", "failed": "internal_error", "retried": "internal_error", "cancelled": "cancelled"}
 
 
@@ -141,7 +140,7 @@ class Sentry(Instrument):
         return _CheckIn(job, self._configured[job.urn])
 
     def flush(self) -> None:
-        sentry_sdk.flush(_FLUSHED_WITHIN)
+        sentry_sdk.flush(2.0)
 
 
 class _SentryFollower(Follower):
@@ -193,15 +192,15 @@ def slug(urn: str) -> str:
     """The name of its monitor: Sentry takes small letters, digits, `-` and `_`, at most 50 of them. A shortened
     name ends with a hash, so that no two are the same."""
     plain = re.sub(r"[^a-z0-9_]+", "-", urn.lower()).strip("-") or "job"
-    if len(plain) <= _LONGEST_SLUG:
+    if len(plain) <= _MAX_SLUG_CHARACTERS:
         return plain
-    return f"{plain[: _LONGEST_SLUG - 9]}-{hashlib.sha256(urn.encode()).hexdigest()[:8]}"
+    return f"{plain[: _MAX_SLUG_CHARACTERS - 9]}-{hashlib.sha256(urn.encode()).hexdigest()[:8]}"
 
 
 def _monitor(recruiter: Any, job: Job) -> MonitorConfig | None:
     """The schedule in Sentry's terms, so that it notices missing runs; None if Sentry cannot express it."""
     try:
-        with answered_within(_ASKED_WITHIN):
+        with answered_within(2.0):
             schedule = recruiter.scheduler(job.urn).find().schedule
     except (RecruiterError, AttributeError):
         return None

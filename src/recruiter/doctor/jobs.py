@@ -24,7 +24,6 @@ from recruiter.store.database import ServerFacts, Store
 from recruiter.views.health import last_success
 from recruiter.views.resources import read_situation
 
-_MAX_TASKS_NAMED = 3
 _MAX_UNOPENED = 100
 
 
@@ -163,7 +162,7 @@ def _saturated(
     jobs = _counted((waiting[lane].due for lane in starved), "due job waits", "due jobs wait")
     taken = "the only slot is" if slots == 1 else f"all {slots:,} slots are"
     text = f"{jobs} for a slot: {taken} taken where they can run"
-    largest = sorted(by_task.items(), key=lambda item: -len(item[1]))[:_MAX_TASKS_NAMED]
+    largest = sorted(by_task.items(), key=lambda item: -len(item[1]))[:3]
     if not largest:
         yield note(Code.SATURATED, text, "Start more workers, or raise --processes")
         return

@@ -13,8 +13,6 @@ from recruiter.store.schema import Difference, Kind
 from recruiter.store.server import Disk, Member, Oplog
 
 _GIB = 2**30
-_MEMBERS_TIMEOUT_SECONDS = 2.0
-"""Time to find the remaining members."""
 _WORKING = ("PRIMARY", "SECONDARY", "ARBITER")
 
 
@@ -26,7 +24,7 @@ def _version(store: Store, facts: ServerFacts, _: Thresholds) -> Iterator[Findin
 def without_primary(store: Store, unreachable: StoreUnreachable) -> Iterator[Finding]:
     """The facts of the members that are left; raises the error before if there is none."""
     try:
-        members = store.server.members(_MEMBERS_TIMEOUT_SECONDS)
+        members = store.server.members(2.0)
     except StoreError:
         raise unreachable from None
     up = sum(member.healthy for member in members)

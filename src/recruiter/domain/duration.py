@@ -19,8 +19,6 @@ _EXAMPLES = "a number of seconds, a timedelta, or a text such as '30s', '5 minut
 
 DurationLike = timedelta | int | float | str
 
-# A longer string may be an attack that makes a regular expression backtrack.
-_LONGEST_TEXT = 100
 _NUMBER = re.compile(r"[\d.]+")
 _WHOLE_NUMBER = re.compile(r"\d+\.?\d*|\.\d+")
 _ZERO = timedelta(0)
@@ -106,7 +104,8 @@ def _from_seconds(seconds: float, value: DurationLike) -> timedelta:
 def _parse(text: str) -> float:
     words = " ".join(text.split())
     # pytimeparse2 reads "1.2.3s" as zero seconds instead of refusing it.
-    sane = len(words) <= _LONGEST_TEXT and all(map(_WHOLE_NUMBER.fullmatch, _NUMBER.findall(words)))
+    # A longer string may be an attack that makes a regular expression backtrack.
+    sane = len(words) <= 100 and all(map(_WHOLE_NUMBER.fullmatch, _NUMBER.findall(words)))
     seconds = pytimeparse2.parse(words) if sane and words else None
     if seconds is None:
         raise InvalidDuration(f"{shown(text)} is not a duration; write {_EXAMPLES}")

@@ -454,9 +454,6 @@ def _php_schedule(stored: Mapping[str, Any]) -> SchedulePolicy | None:
 
 # -- MongoDB Job Scheduler Worker --------------------------------------------------------------------------------------
 
-_LOCK_EXPIRATION = timedelta(minutes=15)
-_TRIGGER_WINDOW = timedelta(minutes=30)
-
 
 def from_job_scheduler_worker(document: Mapping[str, Any], renamed: Mapping[str, str]) -> Moved:
     """Translates a document of `jobs`. A pending job runs within 30 minutes of its time or not at all, as there. A
@@ -472,9 +469,9 @@ def from_job_scheduler_worker(document: Mapping[str, Any], renamed: Mapping[str,
         due = moment(document.get("trigger_time"))
         if due is None:
             return NotMoved(id, "its trigger_time is not a date")
-        return MovedJob(id, task, args, due, {"tags": tags, "expires": _TRIGGER_WINDOW})
+        return MovedJob(id, task, args, due, {"tags": tags, "expires": timedelta(minutes=30)})
     locked_at = moment(document.get("locked_at"))
-    at = None if locked_at is None else locked_at + _LOCK_EXPIRATION
+    at = None if locked_at is None else locked_at + timedelta(minutes=15)
     return MovedJob(id, task, args, at, {"tags": tags}, notes=("it was locked there, and begins again",))
 
 

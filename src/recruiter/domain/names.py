@@ -34,8 +34,8 @@ DEFAULT_PREFIX = "recruiter."
 _NAME = re.compile(r"[^\s/\x00-\x1f$][^\s/\x00-\x1f]{0,199}")
 _PREFIX_PART = r"(?!system\b)[A-Za-z_][A-Za-z0-9_]*"
 _PREFIX = re.compile(rf"({_PREFIX_PART}(\.{_PREFIX_PART})*\.?)?", re.ASCII)
-_LONGEST_PREFIX = 64
-"""Characters. MongoDB allows 255 for a database, a dot and a collection together."""
+_MAX_PREFIX_CHARACTERS = 64
+"""MongoDB allows 255 for a database, a dot and a collection together."""
 
 
 def id_told(id: object) -> str:
@@ -63,10 +63,11 @@ def check_prefix(value: object) -> str:
     """The prefix of collections itself; an empty one is allowed. Raises InvalidName."""
     if not isinstance(value, str):
         raise InvalidName(f"the prefix of collections must be a string, not {type(value).__name__}")
-    if len(value) > _LONGEST_PREFIX or not _PREFIX.fullmatch(value):
+    if len(value) > _MAX_PREFIX_CHARACTERS or not _PREFIX.fullmatch(value):
         raise InvalidName(
-            f"{value[:80]!r} cannot be the prefix of collections: at most {_LONGEST_PREFIX} letters, digits, '_' and "
-            "'.', each part starting with a letter or '_', and no part called 'system'; for example 'recruiter.'"
+            f"{value[:80]!r} cannot be the prefix of collections: at most {_MAX_PREFIX_CHARACTERS} letters, digits, "
+            "'_' and '.', each part starting with a letter or '_', and no part called 'system'; for example "
+            "'recruiter.'"
         )
     return value
 

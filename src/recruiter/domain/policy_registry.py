@@ -36,7 +36,6 @@ S = TypeVar("S", bound=StoredPolicy)
 C = TypeVar("C", bound=type)
 
 _MARKS = {"class", "parameters"}
-_FEWEST_CRON_FIELDS = 5
 
 
 class ClassRegistry(Generic[S]):
@@ -171,7 +170,7 @@ def schedule_policy(schedule: SchedulePolicy | DurationLike, tz: str = "UTC") ->
     """A policy from a policy, a cron expression, or an interval such as "5 minutes"."""
     if isinstance(schedule, SchedulePolicy):
         return schedule
-    if isinstance(schedule, str) and (schedule.startswith("@") or len(schedule.split()) >= _FEWEST_CRON_FIELDS):
+    if isinstance(schedule, str) and (schedule.startswith("@") or len(schedule.split()) >= 5):
         return Cron(schedule, tz)
     try:
         return Every(schedule)
@@ -193,9 +192,6 @@ def policy_text(stored: Mapping[str, Any] | None) -> str | None:
         texts.append(humanize(timedelta(seconds=value)) if in_words else str(value))
     only_text = f" only {', '.join(map(str, only))}" if isinstance(only, list) and only else ""
     return f"{stored.get('class')}({', '.join(texts)}){only_text}"
-
-
-_ANY_TIME = datetime(2000, 1, 1)
 
 
 def policy_words(stored: Mapping[str, Any] | None) -> str | None:
@@ -228,7 +224,7 @@ def _words(name: str, parameters: Mapping[str, Any]) -> str | None:
             case "EveryMinutes" if isinstance(n, int):
                 return "every minute" if n == 1 else f"every {n} minutes"
             case "Cron":
-                told = str(CronSim(str(next(iter(parameters.values()))), _ANY_TIME).explain())
+                told = str(CronSim(str(next(iter(parameters.values()))), datetime(2000, 1, 1)).explain())
                 return told[:1].lower() + told[1:]
     except (CronSimError, KeyError, StopIteration, TypeError, ValueError, OverflowError):
         pass  # written by another program or a newer release

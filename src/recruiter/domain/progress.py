@@ -23,7 +23,6 @@ LINES_KEPT = 500
 LOG_BYTES = 64 * 1024
 LONGEST_LINE = 2_000
 LONGEST_NAME = 200
-LONGEST_ERROR = 500
 
 
 class StatusEntry(NamedTuple):
@@ -67,7 +66,7 @@ class Progress(NamedTuple):
         """With the entry that ends an attempt."""
         has_reported = bool(self.status) and self.status[-1].state == State.RUNNING  # in this attempt
         stage, reached = (self.stage, self.reached) if has_reported else (None, 0.0)
-        text = None if error is None else clean(head(error, LONGEST_ERROR))
+        text = None if error is None else clean(head(error, 500))
         last = StatusEntry(state, stage, 1.0 if state is State.SUCCEEDED else reached, text, at)
         kept = (*self.status, last)[-STATUS_KEPT:]
         return self._replace(status=kept, status_cut=self.status_cut + len(self.status) + 1 - len(kept))

@@ -21,9 +21,9 @@ from recruiter.domain.job import JobId
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 _BY_THE_HOUR_FROM = 3 * HOUR
 
-_FINEST = 1e-4
-"""Seconds; shorter durations count as this."""
-_PER_DOUBLING = 4
+_FINEST_SECONDS = 1e-4
+"""Shorter durations count as this."""
+_BUCKETS_PER_DOUBLING = 4
 
 
 @dataclass(slots=True)
@@ -69,16 +69,18 @@ class Spread:
 
 
 def bucket_of(seconds: float) -> int:
-    return max(0, math.ceil(math.log2(seconds / _FINEST) * _PER_DOUBLING)) if seconds > _FINEST else 0
+    if seconds <= _FINEST_SECONDS:
+        return 0
+    return max(0, math.ceil(math.log2(seconds / _FINEST_SECONDS) * _BUCKETS_PER_DOUBLING))
 
 
 def longest_of(bucket: int) -> float:
     """The upper bound of this bucket, in seconds."""
-    return float(_FINEST * 2 ** (bucket / _PER_DOUBLING))
+    return float(_FINEST_SECONDS * 2 ** (bucket / _BUCKETS_PER_DOUBLING))
 
 
 def middle_of(bucket: int) -> float:
-    return float(_FINEST * 2 ** ((bucket - 0.5) / _PER_DOUBLING)) if bucket else _FINEST
+    return float(_FINEST_SECONDS * 2 ** ((bucket - 0.5) / _BUCKETS_PER_DOUBLING)) if bucket else _FINEST_SECONDS
 
 
 class Again(StrEnum):

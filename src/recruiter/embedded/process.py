@@ -75,13 +75,9 @@ def _started(pid: int) -> float:
     add the time of the boot, which moves with the clock of the host. Raises psutil.NoSuchProcess."""
     try:
         after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return float(after_name[_START_TIME])
+        return float(after_name[19])  # field 22; the second one, the name of the program, may contain spaces
     except (OSError, IndexError, ValueError):
         return float(psutil.Process(pid).create_time())  # not Linux: there it was noted at the start
-
-
-_START_TIME = 19
-"""The 22nd field of /proc/PID/stat; the name of the program, which is the second, may hold spaces."""
 
 
 def read_record(folder: Path) -> ServerRecord | None:
@@ -188,8 +184,6 @@ def _try_lock(handle: int) -> bool:
     return True
 
 
-GRACE_SECONDS = 15.0
-
 # For a laptop: without these, MongoDB takes half of the memory and a share of the disk.
 TUNING = {"--wiredTigerCacheSizeGB": "0.5", "--oplogSize": "512"}
 
@@ -233,7 +227,7 @@ class MongodProcess:
         """Wait for its end, at most so long; whether it ended."""
         return self._ended.wait(seconds)
 
-    def terminate(self, grace: float = GRACE_SECONDS) -> None:
+    def terminate(self, grace: float = 15.0) -> None:
         """Let it shut down cleanly, and kill it if it takes longer than `grace` seconds."""
         if self.running and self.owner == os.getpid():
             self._process.terminate()

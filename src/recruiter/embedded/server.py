@@ -32,7 +32,6 @@ from recruiter.errors import EmbeddedError, ServerDidNotStart, StoreError
 from recruiter.store import server as admin
 
 START_WITHIN_SECONDS = 60.0
-PORT_TAKEN = 48  # mongod's exit code for it
 
 # Below the range of ports for outgoing connections (Linux: 32768 and up). In that range a port may be taken
 # while the server is briefly away, even by a client that tries to reach it.
@@ -212,7 +211,7 @@ class EmbeddedServer:
         """Wait until it is ready; False if the port is taken."""
         while not (listens(port) and self._is_ready(f"127.0.0.1:{port}", folder)):
             if process.wait(0.02):
-                if process.exit_code == PORT_TAKEN:
+                if process.exit_code == 48:  # the port is taken
                     return False
                 require_runnable(find_mongod(self._binary))  # why it ended, if this machine cannot run it at all
                 raise _did_not_start(folder, f"mongod ended with exit code {process.exit_code}.")

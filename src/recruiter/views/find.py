@@ -94,7 +94,7 @@ def anything_to_do(store: Store, worker: str, tasks: Collection[str], now: datet
     return store.roster.holds_any(worker)
 
 
-_NEAR = 5
+_MAX_NAMES_SUGGESTED = 5
 
 
 def recognize(store: Store, filter: JobFilter) -> None:
@@ -130,9 +130,9 @@ def known_names(store: Store) -> tuple[set[str], set[str]]:
 
 
 def _near(kind: str, name: str, known: Collection[str]) -> str:
-    if near := similar(name, known, _NEAR):
+    if near := similar(name, known, _MAX_NAMES_SUGGESTED):
         return near
-    first = sorted(known)[:_NEAR]
-    return (
-        f"there are {', '.join(first)}{' and others' if len(known) > _NEAR else ''}" if first else f"there is no {kind}"
-    )
+    if not known:
+        return f"there is no {kind}"
+    first = sorted(known)[:_MAX_NAMES_SUGGESTED]
+    return f"there are {', '.join(first)}{' and others' if len(known) > len(first) else ''}"

@@ -7,7 +7,7 @@ Gauges are the current state. Both are read from indexes and counts, so the size
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -22,41 +22,12 @@ from recruiter.views.resources import LimitUse, limit_uses
 
 LATE = timedelta(minutes=1)
 """An occurrence may be made so late."""
-LANES = 2_000
+_MAX_LANES_READ = 2_000
 """Maximum number of lanes whose oldest job is read."""
 
 
 @dataclass(frozen=True, slots=True)
-class FleetSize:
-    """The workers that are there."""
-
-    workers: Mapping[str, int]
-    """By state."""
-    slots: int
-    used: int
-
-
-@dataclass(frozen=True, slots=True)
-class Leading:
-    """The leader, and the work of all leaders."""
-
-    present: bool
-    term: int
-    rounds: Spread
-    """Duration of the rounds of all leaders."""
-    assigned: int
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleStates:
-    states: Mapping[str, int]
-    latest: float
-    """Seconds that the latest of them is late."""
-
-
-@dataclass(frozen=True, slots=True)
 class Metrics:
-    at: datetime
     queues: Mapping[Kind, Queue]
     totals: Mapping[Kind, Counts]
     """All counts, the kind that was seen first comes first."""
@@ -64,33 +35,54 @@ class Metrics:
     """Age in seconds of the oldest due job of each group that no worker holds; 0 without one."""
     archived: int
     """About how many jobs the archive has."""
-    fleet: FleetSize
-    leading: Leading
+    workers: Mapping[str, int]
+    """By state."""
+    slots: int
+    """Of the workers that are not silent, like `slots_used`."""
+    slots_used: int
+    leader_present: bool
+    term: int
+    rounds: Spread
+    """Duration of the rounds of all leaders."""
+    assigned: int
+    """By all leaders."""
     limits: Sequence[LimitUse]
     paused: frozenset[str]
     """Groups, all of them where all starts are blocked."""
-    schedules: ScheduleStates
+    schedules: Mapping[str, int]
+    """By state."""
+    schedule_lateness: float
+    """Seconds that the latest of them is late."""
 
 
 def metrics(store: Store) -> Metrics:
-    """Reads all of it."""
     now = store.clock.now()
     queues = waiting(store, now)
     totals = _totals(store)
     rules = store.limits.read()
     groups = {group for group, _ in (*queues, *totals)}
     paused = groups if rules.blocked else {group for group in groups if rules.pauses(group) is not None}
+    workers = store.roster.entries()
+    there = [entry.registration for entry in workers if entry.state(now) != "silent"]
+    lease = store.leases.read()
+    rounds, assigned = store.statistics.rounds()
+    schedules = [_judged(store, scheduler, now) for scheduler in store.schedulers.all()]
     return Metrics(
-        at=now,
         queues=queues,
         totals=totals,
         oldest_due=_oldest_due(store, groups, now),
         archived=store.archived.about(),
-        fleet=_fleet(store, now),
-        leading=_leading(store, now),
+        workers=Counter(entry.state(now) for entry in workers),
+        slots=sum(worker.slots for worker in there),
+        slots_used=sum(min(worker.slots, worker.holds) for worker in there),
+        leader_present=lease is not None and lease.leads(now),
+        term=lease.term if lease is not None else 0,
+        rounds=rounds,
+        assigned=assigned,
         limits=limit_uses(store, rules, now),
         paused=frozenset(paused),
-        schedules=_schedules(store, now),
+        schedules=Counter(state for state, _ in schedules),
+        schedule_lateness=max((late for _, late in schedules), default=0.0),
     )
 
 
@@ -107,35 +99,12 @@ def _totals(store: Store) -> dict[Kind, Counts]:
 
 
 def _oldest_due(store: Store, groups: set[str], now: datetime) -> dict[str, float]:
-    lanes = [lane for lane in store.due_jobs.lanes() if lane not in ASIDE][:LANES]
+    lanes = [lane for lane in store.due_jobs.lanes() if lane not in ASIDE][:_MAX_LANES_READ]
     ages = dict.fromkeys(groups, 0.0)
     for lane, since in store.due_jobs.oldest_due(lanes, now, store.roster.held()).items():
         group = Lane.parse(lane).group
         ages[group] = max(ages.get(group, 0.0), (now - since).total_seconds())
     return ages
-
-
-def _fleet(store: Store, now: datetime) -> FleetSize:
-    entries = store.roster.entries()
-    there = [entry.registration for entry in entries if entry.state(now) != "silent"]
-    states: Counter[str] = Counter(entry.state(now) for entry in entries)
-    used = sum(min(worker.slots, worker.holds) for worker in there)
-    return FleetSize(states, sum(worker.slots for worker in there), used)
-
-
-def _leading(store: Store, now: datetime) -> Leading:
-    lease = store.leases.read()
-    present = lease is not None and lease.leads(now)
-    return Leading(present, lease.term if lease is not None else 0, *store.statistics.rounds())
-
-
-def _schedules(store: Store, now: datetime) -> ScheduleStates:
-    states: Counter[str] = Counter()
-    latest = 0.0
-    for state, late in (_judged(store, scheduler, now) for scheduler in store.schedulers.all()):
-        states[state] += 1
-        latest = max(latest, late)
-    return ScheduleStates(states, latest)
 
 
 def _judged(store: Store, scheduler: Scheduler, now: datetime) -> tuple[str, float]:
@@ -149,11 +118,3 @@ def _judged(store: Store, scheduler: Scheduler, now: datetime) -> tuple[str, flo
         return "late", late
     overdue = scheduler.broken_promise(last_success(store, scheduler), now)
     return ("on_time" if overdue is None else "overdue"), late
-
-
-def states_of(queue: Queue) -> Iterator[tuple[str, int]]:
-    """The states of jobs that have not ended."""
-    yield "queued", queue.queued
-    yield "postponed", queue.postponed
-    yield "running", queue.running
-    yield "zombie", queue.zombies

@@ -90,10 +90,6 @@ class ConsumeMemory(Workable):
             _held.append(taken)
 
 
-_NAP = 0.05
-"""In a child with several concurrent jobs, a timeout arrives with the next line of Python, not inside a sleep."""
-
-
 @dataclass(frozen=True)
 class LazyBones(Workable):
     """Sleeps for `seconds`, more or less `give_or_take`: to test slow jobs and timeouts."""
@@ -117,4 +113,5 @@ class LazyBones(Workable):
     def execute(self) -> None:
         wake_at = time.monotonic() + self.seconds + random.uniform(-self.give_or_take, self.give_or_take)
         while (left := wake_at - time.monotonic()) > 0:
-            time.sleep(min(left, _NAP))
+            # In a child with several concurrent jobs, a timeout arrives between lines of Python, not inside a sleep.
+            time.sleep(min(left, 0.05))

@@ -24,9 +24,6 @@ from recruiter.domain.state import Why
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidJob
 
-# 2 ** 64 microseconds are 584,000 years: a larger exponent only costs memory.
-_LARGEST_EXPONENT = 64
-
 ExceptionClasses = type[BaseException] | str | Iterable[type[BaseException] | str]
 
 
@@ -109,7 +106,8 @@ class ExponentialBackoff(RetryManyTimes):
 
     def delay_before_retry(self, number: int) -> timedelta:
         try:
-            exact = self.delay * (1 << min(max(number - 1, 0), _LARGEST_EXPONENT))
+            # 2 ** 64 microseconds are 584,000 years: a larger exponent only costs memory.
+            exact = self.delay * (1 << min(max(number - 1, 0), 64))
         except OverflowError:
             exact = timedelta.max
         delay = min(exact, self._most)

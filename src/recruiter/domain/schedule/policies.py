@@ -45,7 +45,6 @@ from recruiter.errors import InvalidSchedule
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-_SHORTEST = timedelta(seconds=1)
 _LONGEST = timedelta(days=36_525)
 
 
@@ -104,7 +103,7 @@ def _next_step(moment: datetime, interval: timedelta, anchor: datetime) -> datet
 
 
 def _checked_interval(interval: timedelta) -> timedelta:
-    if not _SHORTEST <= interval <= _LONGEST:
+    if not timedelta(seconds=1) <= interval <= _LONGEST:
         raise InvalidSchedule(f"an interval is between 1 second and 100 years, not {humanize(interval)}")
     if interval % MILLISECOND:
         raise InvalidSchedule(f"an interval is of whole milliseconds, as MongoDB keeps them, not {humanize(interval)}")
@@ -145,7 +144,6 @@ _FIELDS = (
     ("month", "1-12 and JAN-DEC", 12),
     ("day of week", "0-7 (0 and 7 are Sunday), SUN-SAT, MON#2 (the second Monday) and 5L (the last Friday)", 7),
 )
-_LONGEST_EXPRESSION = 500
 _STEP = re.compile(r"/(\d+)$", re.ASCII)
 
 # They are files where zones are, but their content is that of one machine, or counts leap seconds.
@@ -260,7 +258,7 @@ def _turn(after: datetime, until: datetime, zone: ZoneInfo) -> datetime | None:
 @lru_cache(maxsize=4096)
 def _fields_of(expression: str) -> str:
     """The five or six fields, checked; a scheduler is loaded far more often than it is changed."""
-    if len(expression) > _LONGEST_EXPRESSION or not expression.isprintable():
+    if len(expression) > 500 or not expression.isprintable():
         raise InvalidSchedule(f"{expression[:80]!r} is not a cron expression; write one such as '0 6 * * *'")
     fields = ALIASES.get(expression.lower(), expression)
     texts = fields.split()

@@ -37,13 +37,6 @@ from recruiter.errors import InvalidSchedule
 WINDOW = timedelta(minutes=30)
 """Older occurrences are not created after downtime."""
 
-TOLERANCE = timedelta(minutes=1)
-"""Largest age of an occurrence that is still on time: a change of the leader takes seconds, and is no downtime."""
-
-BOUND = 100
-"""Maximum number of occurrences of one scheduler in one pass; the newest are kept."""
-
-
 MOST_WALKED = 2_000
 """Maximum number of occurrences of one scheduler to visit. The default window has about as many seconds."""
 
@@ -103,15 +96,15 @@ def late_occurrences(
     window: DurationLike = WINDOW,
     late: Late | str = Late.LATEST,
     *,
-    tolerance: DurationLike = TOLERANCE,
-    bound: int = BOUND,
+    tolerance: DurationLike = "1 minute",
+    bound: int = 100,
 ) -> Due:
     """Selects the occurrences to create after `last`, up to and including `now`.
 
-    If the oldest is younger than `tolerance`, the fleet was not down, and all are created, regardless of `late`: a
-    leader that checks every two seconds must not lose half of the occurrences of every second. Otherwise SKIP creates
-    the occurrences that are still on time, LATEST the newest, ALL all of them. Occurrences older than `window` are
-    never created. If there are more than `bound`, the oldest are dropped.
+    If the oldest is younger than `tolerance`, the fleet was not down (a change of the leader takes seconds), and all
+    are created, regardless of `late`: a leader that checks every two seconds must not lose half of the occurrences of
+    every second. Otherwise SKIP creates the occurrences that are still on time, LATEST the newest, ALL all of them.
+    Occurrences older than `window` are never created. If there are more than `bound`, the oldest are dropped.
 
     The function visits the occurrences in the window, regardless of the length of the downtime. In a window with
     thousands of occurrences it visits only the last part, and all before it is too old. If the clock stepped back

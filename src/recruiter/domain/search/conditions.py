@@ -34,10 +34,10 @@ Argument = tuple[str, tuple[Any, ...]]
 """A path into the arguments, and the wanted values in their stored form."""
 
 _AS_PYTHON = re.compile(r"(?:ObjectId|UUID)\(['\"]([0-9a-fA-F-]{24,36})['\"]\)")
-_LONGEST_TEXT = 1_000
+_MAX_CHARACTERS = 1_000
 LARGEST_INTEGER = 2**63
 """BSON has no larger integers."""
-_MOST = 100
+_MAX_VALUES = 100
 
 
 def states(name: str, value: object) -> frozenset[str]:
@@ -57,8 +57,8 @@ def names(name: str, value: object) -> tuple[str, ...]:
 def texts(name: str, value: object) -> tuple[str, ...]:
     texts = _values(name, value, str)
     for text in texts:
-        if not isinstance(text, str) or not 0 < len(text) <= _LONGEST_TEXT or "\0" in text:
-            raise InvalidFilter(f"{name} is {shown(text)}; it must be a text of 1 to {_LONGEST_TEXT:,} characters")
+        if not isinstance(text, str) or not 0 < len(text) <= _MAX_CHARACTERS or "\0" in text:
+            raise InvalidFilter(f"{name} is {shown(text)}; it must be a text of 1 to {_MAX_CHARACTERS:,} characters")
     return texts
 
 
@@ -120,7 +120,7 @@ def ids(name: str, value: object) -> tuple[JobId, ...]:
     for id in ids:
         if not _is_id(id):
             raise InvalidFilter(
-                f"{name} is {shown(id)}; an id is an ObjectId, a text of up to {_LONGEST_TEXT:,} characters, "
+                f"{name} is {shown(id)}; an id is an ObjectId, a text of up to {_MAX_CHARACTERS:,} characters, "
                 "an integer of 64 bits or a UUID"
             )
     return tuple(dict.fromkeys(written for id in ids for written in (ids_written(id) if isinstance(id, str) else [id])))
@@ -133,7 +133,7 @@ def _is_id(id: object) -> bool:
         case int():
             return -LARGEST_INTEGER <= id < LARGEST_INTEGER
         case str():
-            return 0 < len(id) <= _LONGEST_TEXT and is_unicode(id)
+            return 0 < len(id) <= _MAX_CHARACTERS and is_unicode(id)
         case _:
             return isinstance(id, ObjectId | UUID)
 
@@ -146,8 +146,8 @@ def _values(name: str, value: object, kind: Any) -> tuple[Any, ...]:
         values = tuple(dict.fromkeys(value))
     except TypeError:
         raise InvalidFilter(f"{name} is {shown(value)}; give one value, or a list of plain ones") from None
-    if not 0 < len(values) <= _MOST:
-        raise InvalidFilter(f"{name} has {len(values)} values; give 1 to {_MOST}, or leave it out")
+    if not 0 < len(values) <= _MAX_VALUES:
+        raise InvalidFilter(f"{name} has {len(values)} values; give 1 to {_MAX_VALUES}, or leave it out")
     return values
 
 
@@ -155,8 +155,8 @@ def arguments(name: str, value: object) -> tuple[Argument, ...]:
     if not isinstance(value, Mapping) or not value:
         raise InvalidFilter(f"{name} is {shown(value)}; write values by their path: {{'customer.id': 42}}")
     found = dict(_flat((), value))
-    if len(found) > _MOST:
-        raise InvalidFilter(f"{name} has {len(found)} values; give up to {_MOST}")
+    if len(found) > _MAX_VALUES:
+        raise InvalidFilter(f"{name} has {len(found)} values; give up to {_MAX_VALUES}")
     return tuple(sorted(found.items()))
 
 
@@ -177,7 +177,7 @@ def _flat(path: tuple[str, ...], value: Any) -> Iterator[Argument]:
 def _check_part(part: str, key: object) -> None:
     if part.startswith("$"):
         raise InvalidFilter(f"args: {part[:100]!r} is an operator of MongoDB; only values can be compared")
-    if not part or "\0" in part or len(part) > _LONGEST_TEXT:
+    if not part or "\0" in part or len(part) > _MAX_CHARACTERS:
         raise InvalidFilter(f"args: {shown(key)} is not a path; write names with dots between: customer.id")
 
 
