@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from datetime import datetime, timedelta
@@ -156,6 +157,18 @@ class TestServer:
                 finally:
                     subprocess.run(["kill", "-CONT", str(server.pid)], check=True)
                 assert eventually(lambda: _answers(store))
+
+    def test_a_connection_is_closed_soon_while_mongodb_is_away(self, tmp_path: Path) -> None:
+        with EmbeddedServer(tmp_path) as server:
+            store = Store(Target.parse(server.uri))
+            store.check()
+            store.leases.read()
+            server.kill()
+            began = time.monotonic()
+
+            store.close()
+
+            assert time.monotonic() - began < 10, "the driver would wait for thirty seconds"
 
 
 def _is_frozen(pid: int | None) -> bool:

@@ -77,6 +77,7 @@ OLDEST_WIRE_VERSION = 17
 """MongoDB 6.0."""
 SILENCE_SECONDS = 1.0
 """Seconds without an answer before a report."""
+_CLOSE_SECONDS = 1.0
 
 TargetLike: TypeAlias = str | MongoClient[Any] | Database[Any]
 """An address, or a client or database of the application."""
@@ -346,10 +347,11 @@ class Store:
             for name, kept in vars(Store).items():
                 if isinstance(kept, cached_property):
                     self.__dict__.pop(name, None)
-        if transactions is not None:
-            transactions.close()
-        if client is not None and client is not self.application_client:
-            client.close()
+        with pymongo.timeout(_CLOSE_SECONDS):  # the driver would wait for a MongoDB that is away, to end our sessions
+            if transactions is not None:
+                transactions.close()
+            if client is not None and client is not self.application_client:
+                client.close()
 
 
 def target_of(given: object, prefix: str) -> tuple[Target, MongoClient[Any] | None]:
