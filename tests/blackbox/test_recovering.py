@@ -183,8 +183,12 @@ class TestAJobThatWasRecovered:
     def test_is_recovered_again_on_purpose(self, local: Recruiter, failed: str, target: str) -> None:
         local.recover(failed)
         local.recover(failed, again=True)
-        assert here(target, "job", "recover", str(failed), "--again")[0] == 0
+        moment = "2038-01-19T00:00:00Z"
+        assert here(target, "job", "recover", str(failed), "--again", "--schedule-at", moment)[0] == 0
         assert local.jobs.count(state="waiting").number == 3
+        assert [job.scheduled_at.isoformat() for job in local.jobs.list(state="postponed")] == [
+            "2038-01-19T00:00:00+00:00"
+        ]
 
     def test_two_people_recover_it_at_the_same_time(
         self, local: Recruiter, failed: str, monkeypatch: pytest.MonkeyPatch

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -18,11 +17,8 @@ from recruiter.store.connection import Target
 from tests.cli_here import here
 from tests.conftest import eventually
 
-MONGO_URI = "mongodb+srv://<username>:<password>@<your-cluster-url>/?retryWrites=true&w=majority"
 DB_NAME = "scheduler_demo"
 COLLECTION_NAME = "jobs"
-
-LOCK_EXPIRATION_MINUTES = 15
 
 
 def a_document(**changes: Any) -> dict[str, Any]:
@@ -93,39 +89,6 @@ def test_inserted_as_it_is_the_document_is_set_aside_with_the_names_of_our_field
     )
 
 
-def test_with_our_names_the_document_runs_and_its_other_fields_do_no_harm(
-    recruiter: Recruiter, scheduled: Collection[dict[str, Any]], ran: list[int]
-) -> None:
-    document = a_document()
-    document["task"], document["args"] = document.pop("job_name"), document.pop("payload")
-    document["scheduled_at"] = document.pop("trigger_time")
-    del document["status"]  # here it is the list of stages
-
-    scheduled.insert_one(document)
-    recruiter.run_all("Job_1")
-
-    assert ran == [7]
-
-
-@pytest.mark.parametrize(
-    ("locked_at", "taken_over"),
-    [
-        pytest.param(minutes_ago(LOCK_EXPIRATION_MINUTES + 1), True, id="more than 15 minutes old"),
-        pytest.param(None, True, id="null"),
-        pytest.param(minutes_ago(1), False, id="one minute old"),
-    ],
-)
-def test_a_stale_lock_is_taken_over(
-    recruiter: Recruiter, scheduled: Collection[dict[str, Any]], ran: list[int], locked_at: Any, taken_over: bool
-) -> None:
-    scheduled.insert_one({"task": "Job_1", "args": {"order": 7}, "locked_by": "elsewhere", "locked_at": locked_at})
-    scheduled.insert_one({"task": "Job_1", "args": {"order": 8}})
-
-    recruiter.run_all("Job_1")
-
-    assert sorted(ran) == ([7, 8] if taken_over else [8])
-
-
 def test_its_collection_is_imported(recruiter: Recruiter, jobs: Collection[dict[str, Any]], ran: list[int]) -> None:
     """Every status of the seed, each with the outcome that it would have had there."""
     documents = {
@@ -169,26 +132,3 @@ def test_importing_twice_makes_no_job_twice_and_a_dry_run_none(
     assert [line["told"] for line in imported(recruiter, jobs).values()] == ["it was imported before"]
     recruiter.run_all("Job_1")
     assert ran == [7]
-
-
-def test_the_main_loop_is_watch(recruiter: Recruiter, ran: list[int]) -> None:
-    """`while True: take_over_stale_locks(); lock_scheduled_jobs(); process_jobs(); time.sleep(30)`"""
-    stop = threading.Event()
-    loop = threading.Thread(target=recruiter.watch, args=("Job_1",), kwargs={"stop": stop})
-    loop.start()
-    try:
-        recruiter.job("Job_1", {"order": 7}).enqueue()
-        eventually(lambda: ran == [7])
-    finally:
-        stop.set()
-        loop.join()
-
-
-def test_the_address_of_a_cluster_is_understood_and_its_password_is_not_shown() -> None:
-    uri = MONGO_URI.replace("<username>", "ada").replace("<password>", "secret")
-    uri = uri.replace("<your-cluster-url>/", f"cluster0.example.mongodb.net/{DB_NAME}")
-
-    target = Recruiter(uri).target
-
-    assert target.database == DB_NAME
-    assert "secret" not in str(target)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,22 +10,7 @@ from pymongo.collection import Collection
 
 from recruiter import Recruiter
 from recruiter.store.connection import Target
-from tests.blackbox.conftest import Written
 from tests.cli_here import here
-from tests.conftest import Starter, eventually
-
-APPLICATION = """
-from recruiter import Recruiter, current_job
-
-recruiter = Recruiter()
-
-@recruiter.task
-def add_host(_id, _version, description, file, added, job, username):
-    current_job.stage("bowtie_build", progress=0.429)
-    current_job.stage("snap_build", progress=0.571)
-    current_job.stage("update_db", progress=0.714)
-    return f"{description} of {username}"
-"""
 
 DOCUMENT: dict[str, Any] = {
     "_id": "f41e8c",
@@ -68,44 +52,6 @@ DOCUMENT: dict[str, Any] = {
     ],
     "username": "igboyes",
 }
-
-
-def test_the_document_of_the_seed_runs_with_one_processor_and_4_gib(
-    recruiter: Recruiter, scheduled: Collection[dict[str, Any]], application: Written, start: Starter, target: str
-) -> None:
-    # given the document of the seed
-    scheduled.insert_one(DOCUMENT)
-
-    # when a fleet runs on a host with more than that
-    start("start", "recruiter")
-    start("start", "worker", "--bootstrap", application(APPLICATION), "--resources", "proc=2,mem=8")
-
-    # then it runs, and its memory was read in GiB
-    job = recruiter.handle("f41e8c")
-    assert job.result(timeout=60) == "Peach of igboyes"
-    ended = job.wait(timeout=60)
-    assert ended.needs.amounts() == {"proc": 1, "mem": 4 * 2**30}
-    assert ended.owner == "igboyes"
-    assert [(entry.state, entry.stage) for entry in ended.status] == [
-        ("running", "bowtie_build"),
-        ("running", "snap_build"),
-        ("running", "update_db"),
-        ("succeeded", "update_db"),
-    ], "the entries of the other program were replaced"
-    assert ended.progress == 1.0
-    code, said = here(target, "job", "show", "f41e8c", "--output", "json")
-    assert (code, json.loads(said)["needs"]) == (0, {"mem": 4 * 2**30, "proc": 1})
-
-
-def test_it_waits_where_no_host_has_4_gib(
-    scheduled: Collection[dict[str, Any]], application: Written, start: Starter, target: str
-) -> None:
-    scheduled.insert_one(DOCUMENT)
-
-    start("start", "recruiter")
-    start("start", "worker", "--bootstrap", application(APPLICATION), "--resources", "proc=2,mem=2")
-
-    eventually(lambda: "needs 4 GiB of mem" in here(target, "job", "show", "f41e8c")[1])
 
 
 @pytest.mark.parametrize(("mem", "size"), [(4, 4 * 2**30), (0.5, 2**29), ("4GiB", 4 * 2**30), (4 * 2**30, 4 * 2**30)])
@@ -168,34 +114,3 @@ def test_minimal_documents_have_the_fields_of_the_seed(recruiter: Recruiter) -> 
         needs,
     )
     assert whole.args == DOCUMENT["args"]
-
-
-def test_a_limit_on_jobs_of_one_task_holds_and_the_report_counts_them(
-    recruiter: Recruiter, application: Written, start: Starter, tmp_path: Path
-) -> None:
-    """`task_counts`, `used` and the instance limit of the seed."""
-    source = f"""
-        import time
-        from pathlib import Path
-        from recruiter import Recruiter
-
-        recruiter = Recruiter()
-
-        @recruiter.task
-        def nuvs():
-            while not Path({str(tmp_path / "over")!r}).exists():
-                time.sleep(0.05)
-    """
-    recruiter.controls.set_limit("task:nuvs", 1)
-    jobs = [recruiter.job("nuvs").needing(proc=1, mem=4).enqueue() for _ in range(2)]
-    start("start", "recruiter")
-    start("start", "worker", "--bootstrap", application(source), "--processes", "2", "--resources", "proc=4,mem=16")
-
-    eventually(lambda: recruiter.jobs.count(task="nuvs", state="running").number == 1)
-    used = {use.resource: (use.used, use.limit) for use in recruiter.controls.resources() if use.host is not None}
-    assert used == {"proc": (1, 4), "mem": (4 * 2**30, 16 * 2**30)}
-    assert recruiter.jobs.count(task="nuvs", state="waiting").number == 1
-    recruiter.cancel(jobs[1].id)
-    (tmp_path / "over").touch()
-    assert jobs[0].wait(timeout=60).done
-    assert jobs[1].wait(timeout=60).why == "cancelled"

@@ -66,3 +66,20 @@ def test_its_other_methods_and_the_builder_are_not_affected(recruiter: Recruiter
     recruiter.run_all(Letter)
 
     assert ran == ["execute"] * 3
+
+
+class Parcel(Workable, name="blackbox.Parcel"):
+    """Makes its jobs itself, as in the PHP manual."""
+
+    def as_job_of(self, recruiter: Any) -> Any:
+        return recruiter.job_of(self)
+
+    def execute(self) -> None:
+        ran.append("parcel")
+
+
+def test_a_workable_may_make_its_jobs_itself(recruiter: Recruiter) -> None:
+    Parcel().as_job_of(recruiter).in_background().execute()
+    recruiter.run_all(Parcel)
+
+    assert ran == ["parcel"]
