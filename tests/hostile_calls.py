@@ -143,7 +143,6 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "window": lambda value: repeated.when_late("all", value),
     "urn of a scheduler": repeated.with_urn,
     "settings": lambda value: Settings.load(**dict.fromkeys(SETTINGS, value)),
-    **{f"setting {name}": (lambda value, name=name: Settings.load(**{name: value})) for name in SETTINGS},  # type: ignore[misc]
     "server_timeout": lambda value: Recruiter("127.0.0.1:1", server_timeout=value),
     "server_timeout of a call": lambda value: job.enqueue(server_timeout=value),
     "target": lambda value: Recruiter(value).target,
@@ -205,9 +204,7 @@ SILENT = {
     *("keep_failed", "repeat_with_policy", "must_succeed_within", "when_late", "window", "urn of a scheduler"),
     *("settings", "server_timeout", "target", *WORDS),
 }
-TALKING = {
-    call for call in CALLS if call not in SILENT and not call.startswith(("filter ", "task ", "setting ", "every"))
-}
+TALKING = {call for call in CALLS if call not in SILENT and not call.startswith(("filter ", "task ", "every"))}
 """These try to connect, which takes its time."""
 LONGEST_MESSAGE = 20_000
 

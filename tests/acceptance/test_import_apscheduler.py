@@ -21,6 +21,8 @@ from recruiter.store.connection import Target
 from tests.acceptance.test_import import address, imported, left
 from tests.acceptance.test_import import origin as origin
 
+pytestmark = pytest.mark.usefixtures("store")  # prepared
+
 ROME = ZoneInfo("Europe/Rome")
 FIRST_RUN = datetime(2026, 1, 1, 0, 2, 3, tzinfo=ROME)
 THEN = datetime(2038, 1, 19, 3, 14, 7, tzinfo=ROME)

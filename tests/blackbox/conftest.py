@@ -16,6 +16,7 @@ from pymongo.collection import Collection
 
 from recruiter import Recruiter
 from recruiter.embedded import EmbeddedServer
+from recruiter.store.database import Store
 from tests.applications import mission
 from tests.cli_here import here
 from tests.conftest import Process, Starter, starting
@@ -33,8 +34,9 @@ def scheduled(target: str, recruiter: Recruiter) -> Iterator[Collection[dict[str
 
 
 @pytest.fixture
-def local(target: str) -> Iterator[Recruiter]:
-    """An application whose jobs this test runs itself, on a database that it prepares itself."""
+def local(target: str, store: Store) -> Iterator[Recruiter]:
+    """An application whose jobs this test runs itself."""
+    del store  # prepared
     with Recruiter(target) as recruiter:
         yield recruiter
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -28,12 +28,6 @@ RESULTS = {
     "error of a chord": ["broken"],
 }
 """The forms of the canvas, and the results or effects that both have."""
-
-
-@pytest.fixture
-def local(target: str) -> Iterator[Recruiter]:
-    with Recruiter(target) as recruiter:
-        yield recruiter
 
 
 def flows(recruiter: Recruiter, seen: list[Any]) -> dict[str, Callable[[], Any]]:

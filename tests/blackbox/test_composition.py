@@ -20,6 +20,8 @@ from tests.blackbox.conftest import Written
 from tests.cli_here import here
 from tests.conftest import Starter, eventually
 
+pytestmark = pytest.mark.usefixtures("store")  # prepared
+
 
 @pytest.fixture
 def jobs(local: Recruiter, target: str) -> Iterator[Sandbox]:

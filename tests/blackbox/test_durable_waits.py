@@ -26,6 +26,8 @@ from recruiter.testing import Sandbox
 from tests.blackbox.conftest import Written
 from tests.conftest import Starter, eventually
 
+pytestmark = pytest.mark.usefixtures("store")  # prepared
+
 
 @pytest.fixture
 def jobs(local: Recruiter, target: str) -> Iterator[Sandbox]:

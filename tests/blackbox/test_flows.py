@@ -12,6 +12,8 @@ from recruiter import ArchivedJob, FlowState, InvalidFlow, JobExists, Recruiter,
 from recruiter.crypto import Zlib
 from recruiter.testing import Sandbox
 
+pytestmark = pytest.mark.usefixtures("store")  # prepared
+
 
 @pytest.fixture
 def ran() -> list[str]:

@@ -22,6 +22,8 @@ from recruiter import Recruiter
 from recruiter.embedded import EmbeddedServer
 from tests.conftest import Process, Starter, eventually
 
+pytestmark = pytest.mark.usefixtures("store")  # prepared
+
 APPLICATION = """
 from recruiter import Recruiter
 

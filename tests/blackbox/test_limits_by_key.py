@@ -71,7 +71,9 @@ def test_no_customer_ever_runs_more_than_allowed_while_workers_are_killed(
     most = Counter[str]()
     for job in recruiter.jobs.iterate(task="export"):
         most[str(job.limited_by)] = max(most[str(job.limited_by)], int(job.result))
-    assert most == {"customer:0": 2, "customer:1": 2, "customer:2": 2}
+    assert most.keys() == {"customer:0", "customer:1", "customer:2"}
+    assert set(most.values()) <= {1, 2}, "never above"
+    assert 2 in most.values(), "both places are used"
     (limit,) = json.loads(here(target, "limit", "list", "--output", "json")[1])
     assert (limit["subject"], limit["source"]) == ("key:export/customer", "declared")
 

@@ -9,6 +9,8 @@ import pytest
 from tests.cli_here import here
 from tests.conftest import Starter
 
+pytestmark = pytest.mark.usefixtures("store")  # prepared
+
 LOGGER = """
 import logging
 

@@ -20,7 +20,9 @@ def test_the_name_of_a_database_is_taken_for_a_host_and_the_error_says_so() -> N
         recruiter.jobs.count()
 
 
-@pytest.mark.parametrize("address", ["localhost:1", "mongodb://localhost:1/shop"])
+@pytest.mark.parametrize(
+    "address", ["localhost:1/?serverSelectionTimeoutMS=200", "mongodb://localhost:1/shop?serverSelectionTimeoutMS=200"]
+)
 def test_other_addresses_have_no_such_advice(address: str) -> None:
     code, said = here(address, "analytics")
 

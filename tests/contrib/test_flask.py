@@ -24,6 +24,8 @@ from tests.acceptance.docs.pages import page
 from tests.conftest import Starter, eventually
 from tests.contrib.serving import served
 
+pytestmark = pytest.mark.usefixtures("store")  # prepared
+
 EXAMPLE = str(Path(orders.__file__))
 FLASK = str(Path(sys.executable).parent / "flask")
 

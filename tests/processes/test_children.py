@@ -27,6 +27,8 @@ from tests.fake_child import held
 from tests.processes.conftest import Lead
 from tests.programs import is_gone
 
+pytestmark = pytest.mark.usefixtures("store")  # prepared
+
 APPLICATION = jobs.__file__
 WITHIN = 60.0
 

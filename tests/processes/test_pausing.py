@@ -13,6 +13,7 @@ from tests.applications import jobs
 from tests.conftest import Starter, eventually
 from tests.processes.conftest import Lead
 
+NAPS = 150
 HEARTBEAT = timedelta(seconds=1)
 SLACK = timedelta(seconds=0.5)
 """The machine that runs the tests may be slow."""
@@ -30,10 +31,10 @@ def test_nothing_starts_a_heartbeat_after_a_pause(start: Starter, lead: Lead, st
     # given a worker that has been quick, and so holds many of the slow jobs that came then
     lead()
     start("start", "worker", "--bootstrap", jobs.__file__).says("joined the roster")
-    jobs.add.enqueue_many([(number, 1) for number in range(2000)])
-    eventually(lambda: store.archived.collection.estimated_document_count() > 1000, within=60)
+    jobs.add.enqueue_many([(number, 1) for number in range(1000)])
+    eventually(lambda: store.archived.collection.estimated_document_count() > 500, within=60)
     flow = jobs.recruiter.flow("naps")
-    for _ in range(300):
+    for _ in range(NAPS):
         flow.add(jobs.nap.job(0.2).in_group("mail"))
     handle = flow.start()
     eventually(lambda: store.archived.collection.count_documents({"task": "nap"}) > 1, within=60)
@@ -53,7 +54,7 @@ def test_nothing_starts_a_heartbeat_after_a_pause(start: Starter, lead: Lead, st
     eventually(lambda: not store.roster.held())
     assert last_start(store) < paused_at + HEARTBEAT + SLACK
     ended = store.archived.collection.count_documents({"task": "nap"})
-    assert ended + store.scheduled.collection.count_documents({"task": "nap"}) == 300
+    assert ended + store.scheduled.collection.count_documents({"task": "nap"}) == NAPS
 
     # and they go on where they were when they are resumed, with no attempt counted
     resume()

@@ -105,18 +105,6 @@ def test_a_worker_hands_back_a_job_that_was_put_off_after_the_leader_found_it(
     assert not HeldJob.read(due, raw).is_postponed(now + timedelta(hours=2))
 
 
-def test_a_worker_hands_back_a_job_that_was_debounced_after_the_leader_found_it(
-    recruiter: Recruiter, store: Store
-) -> None:
-    """Given a debounced job that the leader has found, when it is put off before the leader assigns it, then the worker
-    that fetches it does not start it early."""
-    job = recruiter.job("add").debounce("10 minutes", key="report").enqueue()
-    ((_, raw),) = store.scheduled.fetch([job.id])
-
-    assert HeldJob.read(job.id, raw).is_postponed(recruiter.clock.now())
-    assert not HeldJob.read(job.id, raw).is_postponed(recruiter.clock.now() + timedelta(hours=1))
-
-
 def test_a_job_of_another_program_that_is_not_adopted_is_refused(recruiter: Recruiter, store: Store) -> None:
     store.scheduled.collection.insert_one({"_id": "mine", "task": "add", "args": {}})
 

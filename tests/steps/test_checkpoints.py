@@ -115,27 +115,6 @@ class TestOnce:
         assert ended.last_execution is not None
         assert "before the block" in str(ended.last_execution.message)
 
-    def test_async(self, recruiter: Recruiter) -> None:
-        calls: list[int] = []
-
-        async def charge(order: int) -> int:
-            await asyncio.sleep(0)
-            calls.append(order)
-            return order
-
-        @recruiter.task(retry=RetryManyTimes(1, 0))
-        async def order() -> int:
-            number = await current_job.aonce("charge", charge, 7)
-            if current_job.attempt == 1:
-                raise ValueError("again")
-            return number
-
-        job = order.enqueue()
-        recruiter.run_all(order)
-
-        assert job.result(timeout=60) == 7
-        assert calls == [7]
-
     def test_a_plain_function_in_an_async_job(self, recruiter: Recruiter) -> None:
         """It is called in a thread, once."""
         calls: list[tuple[int, Any]] = []
@@ -206,21 +185,6 @@ class TestOnce:
 
 
 class TestSleep:
-    def test_code_that_catches_everything_does_not_go_on(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
-        went_on: list[int] = []
-
-        @recruiter.task
-        def order() -> None:
-            try:
-                current_job.sleep("3 days")
-            except Exception:
-                went_on.append(1)
-
-        order.enqueue()
-        sandbox.run_due()
-
-        assert went_on == []
-
     def test_an_at_most_once_job_cannot(self, recruiter: Recruiter, sandbox: Sandbox) -> None:
         @recruiter.task(at_most_once=True)
         def order() -> None:

@@ -128,21 +128,6 @@ class TestAnIdOfOnesOwn:
         finally:
             assert (ran, places(store, ["x"])["x"] == "both") == ([], False)
 
-    @pytest.mark.parametrize("where", ["scheduled", "archived"])
-    def test_an_id_in_use_is_refused_in_the_callers_transaction(
-        self, notes: Task[[Any], Any, Any], recruiter: Recruiter, store: Store, where: str
-    ) -> None:
-        first = notes.job(1).with_id("x").in_background().execute()
-        if where == "archived":
-            archive(store, first)
-
-        with (
-            pytest.raises(JobExists),
-            recruiter.store.client.start_session() as session,
-            session.start_transaction(),
-        ):
-            notes.job(2).with_id("x").execute(session=session)
-
 
 class TestRefused:
     @pytest.mark.parametrize("with_id", [False, True])

@@ -17,8 +17,6 @@ from recruiter.clock import SystemClock
 from recruiter.doctor import Thresholds, examine
 from recruiter.doctor.findings import Finding, Level
 from recruiter.domain.job import JobId
-from recruiter.domain.planning.needs import Needs
-from recruiter.domain.schedule.scheduler import Pause
 from recruiter.domain.state import Why
 from recruiter.embedded import EmbeddedServer
 from recruiter.steps.recover import job_anew, recovering
@@ -177,20 +175,10 @@ class TestWorkers:
         ward.finds(OK, "worker quick")
         ward.finds(OK, "worker patient", silent=timedelta(seconds=15))
 
-    def test_a_drained_worker_is_a_note(self, ward: Ward) -> None:
-        ward.worker()
-        ward.store.roster.set_drained("w1", {"at": ward.now, "by": "ada", "reason": "a new disk"})
-        ward.finds(NOTE, "drained-worker", "w1", "ada: a new disk")
-
     def test_a_worker_that_is_stopping_is_a_note(self, ward: Ward) -> None:
         ward.worker()
         ward.store.roster.beat("w1", {"draining": True}, within=10)
         ward.finds(NOTE, "leaving-worker", "w1")
-
-    def test_a_fleet_without_a_cleaner_is_a_note(self, ward: Ward) -> None:
-        ward.process("cleaner", "here", 9)
-        ward.store.processes.collection.update_one({"_id": "here:9"}, {"$set": {"seen_at": ward.now - MINUTE}})
-        ward.finds(NOTE, "no-cleaner")
 
 
 class TestClocks:
@@ -204,31 +192,6 @@ class TestClocks:
 
 
 class TestJobs:
-    def test_jobs_of_a_group_without_a_worker_are_a_problem(self, ward: Ward) -> None:
-        ward.worker(groups=["mail"])
-        ward.jobs(group="images")
-        ward.finds(PROBLEM, "not-served", "task add in group images")
-
-    def test_jobs_that_fit_on_no_host_are_a_problem(self, ward: Ward) -> None:
-        ward.worker(resources="mem=8000,proc=8")
-        ward.jobs(needs=Needs.of(proc=64))
-        ward.finds(PROBLEM, "never-fits", "task add")
-
-    def test_jobs_under_a_limit_of_zero_are_a_note(self, ward: Ward, target: str) -> None:
-        ward.worker()
-        ward.jobs(2)
-        with Recruiter(target) as recruiter:
-            recruiter.controls.set_limit("task:add", 0)
-        ward.finds(NOTE, "zero-limit", "task:add")
-
-    def test_when_all_starts_are_blocked(self, ward: Ward) -> None:
-        """Given jobs that wait, then it is a problem, and nobody says that nothing blocks the queue."""
-        ward.store.limits.pause("fleet", Pause(ward.now, None, None))
-        ward.finds(NOTE, "starts-blocked")
-        ward.jobs(3)
-        ward.finds(PROBLEM, "starts-blocked")
-        ward.says_nothing_of("nothing blocks")
-
     def test_only_some_lanes_are_listed(self, ward: Ward) -> None:
         for number in range(7):
             ward.jobs(task=f"unheard_of_{number}")
@@ -256,13 +219,6 @@ class TestJobs:
         assert finding.code == ("set-aside" if why is Why.MALFORMED else "poison-job")
         in_own_transaction(ward.store, recovering(job_anew(ward.store, "junk", ward.now, None, again=False)))
         ward.says_nothing_of("it is no job")
-
-    def test_jobs_that_wait_for_a_slot_are_a_note(self, ward: Ward) -> None:
-        ward.worker(slots=1)
-        (held, *_) = ward.jobs(5)
-        ward.store.roster.assign({"w1": [held]}, 1)
-        ward.finds(NOTE, "saturated")
-        ward.finds(PROBLEM, "late", late_job=-MINUTE)
 
 
 class TestSchedulers:

@@ -98,7 +98,7 @@ def a_marker_whose_id_is_a_document(stage: Stage, bad: Flow) -> None:
 
 def markers_of_flows_that_never_were(stage: Stage, _: Flow) -> None:
     """They are older than all others, and so come first."""
-    old = (ObjectId(f"{number:024x}") for number in range(20_000))
+    old = (ObjectId(f"{number:024x}") for number in range(5_000))
     stage.store.flows.markers.insert_many([{"_id": id, "flow": ObjectId()} for id in old])
 
 
@@ -192,7 +192,7 @@ def test_other_flows_go_on_and_the_log_stays_short(
     stage.worker = "w9"
     stage.settle(good[2].id)
     leader.steps_until(lambda: good[0].report().state is FlowState.SUCCEEDED)
-    for _ in range(50):
+    for _ in range(20):
         leader.process.wake()
         leader.process._step()
 

@@ -671,15 +671,3 @@ class TestForgetting:
 
         assert forget_flows(stage.store, later, timedelta(days=1), timedelta(days=9)) == 0
         assert forget_flows(stage.store, later, timedelta(days=1), timedelta(days=1)) == 1
-
-
-class TestOneLineForms:
-    def test_each_step_of_a_chain_waits_for_the_one_before(self, stage: Stage) -> None:
-        recruiter = stage.recruiter
-        handle = recruiter.chain(recruiter.job("fetch", ["http"]), "double", recruiter.job("say", ["end"])).start()
-
-        first, second, third = handle.steps()
-
-        assert second.after == (first.step,)
-        assert third.after == (second.step,)
-        assert (first.task, second.task, third.task) == ("fetch", "double", "say")

@@ -136,25 +136,6 @@ class TestRolledBack:
         assert counter(store) == 21
         assert job.wait(timeout=60).attempts == 1
 
-    def test_an_at_most_once_job_is_not_run_again(self, recruiter: Recruiter, store: Store) -> None:
-        runs: list[int] = []
-
-        @recruiter.task(at_most_once=True)
-        def count() -> None:
-            runs.append(1)
-            with current_job.transaction() as session:
-                session.client.get_database(store.target.database).counters.find_one({}, session=session)
-                store.database["counters"].update_one({"_id": "c"}, {"$inc": {"n": 10}}, upsert=True)
-                increment(session)
-
-        job = count.enqueue()
-        recruiter.run(count)
-
-        assert (len(runs), counter(store)) == (1, 10)
-        last = job.wait(timeout=60).last_execution
-        assert last is not None
-        assert "TransactionRepeats" in str(last.exception)
-
     def test_a_lost_answer_to_the_commit_is_found_in_the_archive(
         self, recruiter: Recruiter, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -183,22 +183,6 @@ def test_an_optimistic_job_leaves_another_that_took_its_id_meanwhile(recruiter: 
 
 
 class TestMany:
-    def test_they_have_the_options_of_a_job(self, recruiter: Recruiter, task: Add) -> None:
-        when = datetime(2040, 1, 1, tzinfo=UTC)
-        handles = task.enqueue_many(
-            [(1, 2), (3, 4)], group="g", tags=["t"], priority=3, schedule_at=when, ids=["one", "two"]
-        )
-
-        assert [handle.id for handle in handles] == ["one", "two"]
-        job = recruiter.find("two")
-        assert (job.group, job.tags, job.priority, job.scheduled_at, job.args) == (
-            "g",
-            ("t",),
-            3,
-            when,
-            {"a": 3, "b": 4},
-        )
-
     def test_ids_that_are_taken_are_named(self, recruiter: Recruiter, task: Add) -> None:
         task.job(1, 1).with_id("waits").enqueue()
         task.job(1, 1).with_id("ended").here().execute()

@@ -11,7 +11,7 @@ from bson.datetime_ms import DatetimeMS
 from recruiter.clock import StoppedClock
 from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.schedule.policies import Every
-from recruiter.domain.schedule.scheduler import Late, Scheduler, late_occurrences
+from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.steps.lead import Leadership
 from recruiter.steps.repeat import repeat
 from recruiter.store.database import Store
@@ -95,25 +95,6 @@ def test_a_scheduler_that_cannot_be_read_stops_no_other(store: Store, odd: dict[
     # and it can be made anew
     store.schedulers.put(a_scheduler("odd"))
     assert store.schedulers.all().unreadable == ()
-
-
-def test_an_occurrence_every_second_of_a_year_is_walked_through_in_part() -> None:
-    asked = 0
-
-    class Counting(Every):
-        def next_after(self, moment: Any) -> Any:
-            nonlocal asked
-            asked += 1
-            return super().next_after(moment)
-
-    year = timedelta(days=365)
-    due = late_occurrences(Counting(1), NOW - year, NOW, year, Late.ALL)
-
-    assert due.occurrences[-1] == NOW
-    assert len(due.occurrences) == 100
-    assert due.next == NOW + timedelta(seconds=1)
-    assert due.too_old
-    assert asked < 10_000
 
 
 def test_a_scheduler_that_is_changed_during_a_look_keeps_its_new_definition(store: Store) -> None:

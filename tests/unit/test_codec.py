@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import bson
@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 
 from recruiter.domain.flow import FlowStep
 from recruiter.store.codec import (
-    adopted_fields,
     decode,
     job_document,
     split_batch,
     step_of,
 )
 from recruiter.store.job_fields import MOST_INDEXED, flow_document, flow_from
-from tests.samples import NOW, a_job
+from tests.samples import a_job
 
 
 class TestRaw:
@@ -34,16 +33,6 @@ class TestRaw:
         raws = [bson.encode(document) for document in documents]
 
         assert list(split_batch(b"".join(raws))) == raws
-
-
-class TestAdoption:
-    def test_fields_of_a_foreign_document_win_over_defaults(self) -> None:
-        said = {"group": "mail", "priority": 3, "attempts": 2, "args": [1], "scheduled_at": NOW - timedelta(days=9)}
-
-        fields = adopted_fields({"_id": 1, "task": "add", **said}, NOW)
-
-        assert {key: fields[key] for key in said} == said
-        assert fields["lane"] == "mail/add"
 
 
 def test_dates_outside_pythons_years_can_be_read() -> None:

@@ -110,7 +110,7 @@ def test_no_page_waits_long_for_a_mongodb_that_does_not_answer(mongodb: Frozen, 
             mongodb.freeze()
         else:
             mongodb.server.kill()
-        for page in ("", "jobs", "api/overview", "help"):
+        for page in ("", "jobs", "api/overview", "help") if way == "frozen" else ("jobs",):
             began = time.monotonic()
             answer = client.get(page)
             assert (answer.status_code, time.monotonic() - began < PAGE_SECONDS) == (503, True), page
