@@ -243,7 +243,7 @@ class Producer(RegistryOwner):
     def run_here(self, job: Job, returns: Any = Any, *, check_id: bool = False) -> JobHandle[Any]:
         """Runs a job in this process, now; only its retries go to the background. With `check_id` it refuses an id that
         is taken: JobExists."""
-        if check_id and (self.store.scheduled.exists(job.id) or self.store.archived.which_exist([job.id])):
+        if check_id and (self.store.scheduled.exists(job.id) or self.store.archived.exists(job.id)):
             raise JobExists(
                 f"a job with id {id_told(job.id)} exists already; it was not changed, and this one did not run"
             )

@@ -201,8 +201,8 @@ MUTANTS = (
         "delete_apart",
         "a job leaves `scheduled` in the transaction that archives it",
         _TRANSACTIONS,
-        '            scheduled.delete_many({"_id": {"$in": [*batch.archive, *batch.forget]}}, session=session)\n',
-        '            scheduled.delete_many({"_id": {"$in": [*batch.archive, *batch.forget]}})\n',
+        "            if scheduled.delete_many(plain, session=session).deleted_count < len(ids):\n",
+        "            if scheduled.delete_many(plain).deleted_count < len(ids):\n",
     ),
     Mutant(
         "counted_apart",

@@ -106,7 +106,7 @@ def _set_aside(
 ) -> bool:
     record = {"done": False, "why": Why.MALFORMED, "reason": cut(reject.reason), "archived_at": now}
     id = _id(reject.raw)
-    name = id if is_job_id(id) and not store.archived.which_exist([id]) else new_id()
+    name = id if is_job_id(id) and not store.archived.exists(id) else new_id()
     document = {"$and": [this_document(reject.raw), still]} if still else this_document(reject.raw)
     place = place_in_flow(reject.raw) if not still else {}  # a foreign document cannot be a step
     last: DocumentRefused | None = None

@@ -60,7 +60,7 @@ def _refusal(store: Store, id: JobId, change: JobChange) -> RecruiterError | Non
     job, hold = f"job {id_told(id)}", store.roster.holder(id)
     document = store.scheduled.document(id)
     if document is None:
-        if not store.archived.which_exist([id]):
+        if not store.archived.exists(id):
             return JobNotFound(f"there is no {job}")
         return JobNotFound(f"{job} has ended; `recover` runs it once more")
     lane, expires_at = document.get("lane"), document.get("expires_at")

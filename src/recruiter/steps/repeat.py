@@ -70,7 +70,7 @@ def remove(store: Store, now: datetime, urn: str) -> int:
     """Removes it, and cancels its jobs that have not ended; returns their number."""
     if not store.schedulers.remove(urn):
         raise _not_found(urn)
-    return store.scheduled.flag_urn(urn, {"at": now, "by": "scheduler", "reason": "its scheduler was removed"})
+    return store.scheduled.flag_all([urn], {"at": now, "by": "scheduler", "reason": "its scheduler was removed"})
 
 
 def extra_job(scheduler: Scheduler, now: datetime) -> Job:

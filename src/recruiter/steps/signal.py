@@ -32,7 +32,7 @@ def not_signalled(store: Store, id: JobId, name: str) -> RecruiterError:
     """The reason why the signal was not stored."""
     document = store.scheduled.document(id)
     if document is None:
-        why = "it has ended" if store.archived.which_exist([id]) else "there is no such job"
+        why = "it has ended" if store.archived.exists(id) else "there is no such job"
         return JobNotFound(f"job {id_told(id)} cannot be sent the signal {name!r}: {why}")
     if document.get("lane") is None:
         return JobNotFound(

@@ -7,7 +7,7 @@ never hides the others. The caller gets both kinds and decides: set aside, retir
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, TypeVar
 
 import bson
@@ -15,11 +15,13 @@ from bson import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
 
+from recruiter.domain.job import JobId
 from recruiter.domain.text import MAX_REASON_CHARACTERS, cut, shown
 from recruiter.domain.unreadable import Parsed, Unreadable
 from recruiter.errors import RecruiterError, UnreadableDocument
 from recruiter.store.batches import delete_unlocked
 from recruiter.store.codec import OPTIONS, RAW, Document, decode_leniently, this_document
+from recruiter.store.errors import store_call
 
 T = TypeVar("T")
 
@@ -42,6 +44,27 @@ class ParsedCollection:
         """The document that `find_one` returns for this query."""
         found = self._raw.find_one(*query, **options)
         return None if found is None else parse_one(self.name, bytes(found.raw), parse)
+
+    def _readable(self, *query: Any, **options: Any) -> Iterator[Document]:
+        """The documents that `find` returns for this query, each as far as it can be read."""
+        return (decode_leniently(bytes(document.raw)) for document in self._raw.find(*query, **options))
+
+
+class JobCollection(ParsedCollection):
+    """The waiting or the ended jobs."""
+
+    @store_call
+    def document(self, id: JobId) -> Document | None:
+        """The stored document, even if it cannot be read as a job."""
+        return next(self._readable({"_id": id}), None)
+
+    @store_call
+    def exists(self, id: JobId) -> bool:
+        return self.collection.find_one({"_id": id}, {"_id": 1}) is not None
+
+    @store_call
+    def which_exist(self, ids: Iterable[JobId]) -> set[JobId]:
+        return {document["_id"] for document in self.collection.find({"_id": {"$in": list(ids)}}, {"_id": 1})}
 
 
 def parsed(

@@ -18,7 +18,7 @@ from recruiter.domain.planning.needs import Needs
 from recruiter.domain.planning.workers import RosterWorker
 from recruiter.errors import UnreadableDocument
 from recruiter.store import fields as field
-from recruiter.store.codec import Document, decode_leniently
+from recruiter.store.codec import Document
 from recruiter.store.fields import HIGHEST_TERM, is_job_id
 from recruiter.store.sessions import SessionId, session_id
 
@@ -236,8 +236,7 @@ def sessions_from(document: Document) -> list[tuple[int, SessionId]]:
     return found
 
 
-def last_entry_from(raw: bytes) -> LastEntry:
-    document = decode_leniently(raw)
+def last_entry_from(document: Document) -> LastEntry:
     runs = document.get("running")
     running = {
         run["job"]: run["since"] if isinstance(run.get("since"), datetime) else None

@@ -42,7 +42,7 @@ def meant(store: Store, id: JobId) -> JobId:
     Raises JobNotFound when there is none, or more than one, and InvalidJob for what can be no id."""
     id = check_id(id)
     ids = ids_written(id) if isinstance(id, str) else [id]
-    if len(ids) == 1 or store.scheduled.exists(id) or store.archived.which_exist([id]):
+    if len(ids) == 1 or store.scheduled.exists(id) or store.archived.exists(id):
         return id
     return identify(store, str(id))
 

@@ -14,10 +14,10 @@ from recruiter.domain.duration import LONGEST_SECONDS
 from recruiter.domain.job import ArchivedJob, JobId
 from recruiter.domain.state import State, Why
 from recruiter.domain.unreadable import Parsed, Unreadable
-from recruiter.store.codec import LENIENT, Document, archived_from, decode_leniently, id_of
+from recruiter.store.codec import LENIENT, Document, archived_from, id_of
 from recruiter.store.errors import store_call
 from recruiter.store.fields import text, validator
-from recruiter.store.reading import ParsedCollection, delete_documents, parse_one, parsed, readable
+from recruiter.store.reading import JobCollection, delete_documents, parse_one, parsed, readable
 
 NAME = "archived"
 
@@ -34,7 +34,6 @@ _SET_ASIDE = {
 }
 _END = (("archived_at", ASCENDING), ("_id", ASCENDING))
 _TEXT: Document = {"$gt": ""}
-"""Three hundred years."""
 _NO_DATE: tuple[Any, ...] = (None, {"$type": [-1, *range(1, 9), *range(11, 20), 127]})
 """Missing or null, and every BSON type except a date: two ranges of an index. A `$not` would scan all of it."""
 _MAX_CHECKED = 10_000
@@ -80,7 +79,7 @@ INDEXES = [
 VALIDATOR = validator("done why archived_at", done="bool", why="string", archived_at="date")
 
 
-class Archived(ParsedCollection):
+class Archived(JobCollection):
     name = NAME
 
     @store_call
@@ -93,12 +92,6 @@ class Archived(ParsedCollection):
     def about(self) -> int:
         """The approximate number of documents, from the metadata of the collection."""
         return self.collection.estimated_document_count()
-
-    @store_call
-    def document(self, id: JobId) -> Document | None:
-        """The stored document, even if it cannot be read as a job."""
-        found = self._raw.find_one({"_id": id})
-        return None if found is None else decode_leniently(bytes(found.raw))
 
     @store_call
     def raw(self, ids: Iterable[JobId]) -> dict[JobId, bytes]:
@@ -126,10 +119,6 @@ class Archived(ParsedCollection):
         cursors = (cursor.limit(_MAX_CHECKED) for cursor in (*undated, newest))
         found = (_job(document) for document in chain.from_iterable(cursors))
         return list(islice((job for job in found if isinstance(job, Unreadable)), limit))
-
-    @store_call
-    def which_exist(self, ids: Iterable[JobId]) -> set[JobId]:
-        return {document["_id"] for document in self.collection.find({"_id": {"$in": list(ids)}}, {"_id": 1})}
 
     @store_call
     def latest(self, urn: str, *, done: bool | None = None) -> ArchivedJob | None:

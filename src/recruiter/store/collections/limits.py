@@ -75,9 +75,8 @@ class Limits(ParsedCollection):
         return self._subjects(_DECLARED, {"$regex": f"^({_DECLARED})?(task|group):"})
 
     def _subjects(self, prefix: str, id: Document) -> frozenset[str]:
-        found = self._raw.find({"_id": id}, {"_id": 1})
-        ids = (str(decode_leniently(bytes(document.raw))["_id"]) for document in found)
-        return frozenset(name.removeprefix(prefix) for name in ids)
+        found = self._readable({"_id": id}, {"_id": 1})
+        return frozenset(str(document["_id"]).removeprefix(prefix) for document in found)
 
     @store_call
     def set(self, limit: Limit, by: str | None, at: datetime) -> None:

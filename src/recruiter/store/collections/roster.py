@@ -262,9 +262,8 @@ class Roster(ParsedCollection):
         return {job for id, jobs in self._assigned() if id != worker for job in jobs}
 
     def _assigned(self, session: ClientSession | None = None) -> Iterator[tuple[str, list[JobId]]]:
-        for document in self._raw.find({}, {"assigned": 1}, session=session):
-            fields = decode_leniently(bytes(document.raw))
-            yield str(fields["_id"]), job_ids_in(fields.get("assigned"))
+        for document in self._readable({}, {"assigned": 1}, session=session):
+            yield str(document["_id"]), job_ids_in(document.get("assigned"))
 
     @store_call
     def assign(
@@ -327,12 +326,12 @@ class Roster(ParsedCollection):
         that is still unreadable."""
         if not isinstance(seen, Unreadable):
             found = self._raw.find_one_and_delete({"_id": seen[0], "beats": seen[1]}, session=session)
-            return last_entry_from(bytes(found.raw)) if found is not None else None
+            return last_entry_from(decode_leniently(bytes(found.raw))) if found is not None else None
         entry = self._parsed_one(whole_registration_from, this_document(seen.raw), session=session)
         if not isinstance(entry, Unreadable):
             return None
         self.collection.delete_one(this_document(seen.raw), session=session)
-        return last_entry_from(entry.raw)
+        return last_entry_from(decode_leniently(entry.raw))
 
     @store_call
     def tell_of_pauses(self) -> None:
@@ -363,14 +362,13 @@ class Roster(ParsedCollection):
 
     @store_call
     def holder(self, id: JobId) -> Hold | None:
-        found = self._raw.find_one({"assigned": id}, {"running": 1, "given_at": 1})
-        return last_entry_from(bytes(found.raw)).hold(id) if found is not None else None
+        found = next(self._readable({"assigned": id}, {"running": 1, "given_at": 1}), None)
+        return None if found is None else last_entry_from(found).hold(id)
 
     @store_call
     def holds(self) -> dict[JobId, Hold]:
         """Every held job, with its worker."""
-        found = self._raw.find({}, {"assigned": 1, "running": 1, "given_at": 1})
-        entries = (last_entry_from(bytes(document.raw)) for document in found)
+        entries = map(last_entry_from, self._readable({}, {"assigned": 1, "running": 1, "given_at": 1}))
         return {id: entry.hold(id) for entry in entries for id in entry.assigned}
 
     # -- views -------------------------------------------------------------------------------------------------

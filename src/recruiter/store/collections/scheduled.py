@@ -51,7 +51,7 @@ from recruiter.store.job_fields import (
     UNKNOWN_TASK_PAUSE,
     WAITS_FOR_SIGNAL,
 )
-from recruiter.store.reading import ParsedCollection, parse_one, parsed, readable
+from recruiter.store.reading import JobCollection, parse_one, parsed, readable
 
 NAME = "scheduled"
 
@@ -149,7 +149,7 @@ class Marked:
     """The documents of the debounced jobs after the mark."""
 
 
-class Scheduled(ParsedCollection):
+class Scheduled(JobCollection):
     name = NAME
 
     # -- producing ---------------------------------------------------------------------------------------------
@@ -321,15 +321,12 @@ class Scheduled(ParsedCollection):
         found = self.collection.find({"urn": {"$in": list(urns), "$gt": ""}}, {"urn": 1}, hint=BY_URN, session=session)
         return {document["urn"] for document in found}
 
+    @store_call
     def flag_all(self, urns: Sequence[str], flag: Document, session: ClientSession | None = None) -> int:
         """Raises the cancel flag on every job of these urns that has none."""
         query = {"urn": {"$in": list(urns), "$gt": ""}, **_NOT_CANCELLED}
         update = {"$set": {"cancel": flag, "lane": CANCELLED_LANE}}
         return self.collection.update_many(query, update, hint=BY_URN, session=session).modified_count
-
-    @store_call
-    def flag_urn(self, urn: str, flag: Document) -> int:
-        return self.flag_all([urn], flag)
 
     @store_call
     def of_urn(self, urn: str) -> Parsed[Job]:
@@ -433,12 +430,6 @@ class Scheduled(ParsedCollection):
         return {job.id: job for job in self._parsed(job_from, {"_id": {"$in": list(ids)}, **HAS_LANE})}
 
     @store_call
-    def document(self, id: JobId) -> Document | None:
-        """The stored document of a job, even if it cannot be read as one."""
-        found = self._raw.find_one({"_id": id})
-        return None if found is None else decode_leniently(bytes(found.raw))
-
-    @store_call
     def count_before(self, document: Document, now: datetime, held: Ids[JobId]) -> int:
         """The number of due jobs of its lane that no worker holds and that come before it; at most a thousand."""
         alike = {name: document[name] for name in ("priority", "scheduled_at")}
@@ -453,14 +444,6 @@ class Scheduled(ParsedCollection):
             ],
         }
         return self.collection.count_documents(sooner, limit=1000, hint=DUE)
-
-    @store_call
-    def which_exist(self, ids: Ids[JobId]) -> set[JobId]:
-        return {document["_id"] for document in self.collection.find({"_id": {"$in": list(ids)}}, {"_id": 1})}
-
-    @store_call
-    def exists(self, id: JobId) -> bool:
-        return self.collection.find_one({"_id": id}, {"_id": 1}) is not None
 
     @store_call
     def waiting(self) -> list[Job]:

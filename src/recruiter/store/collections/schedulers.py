@@ -37,7 +37,6 @@ NAME = "schedulers"
 NEXT = "next"
 INDEXES = [IndexModel([("paused", ASCENDING), ("next_at", ASCENDING)], name=NEXT)]
 
-"""Three hundred years."""
 VALIDATOR = field.validator(
     "job schedule overlap late window created_at handled next_at",
     _id="string",
