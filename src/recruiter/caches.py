@@ -35,11 +35,11 @@ class Cache(Generic[T]):
             if known is not None:
                 return known
             reading = self._reading.get(key)
+            must_read = reading is None
             if reading is None:
-                self._reading[key] = mine = Future[T]()
-        if reading is None:
-            self._read(key, read, mine)
-            reading = mine
+                reading = self._reading[key] = Future[T]()
+        if must_read:
+            self._read(key, read, reading)
         return reading.result()
 
     def get_stale(self, key: Hashable, read: Callable[[], T]) -> T | None:

@@ -47,12 +47,14 @@ _NOBODY = sys.maxsize
 
 
 class _Caller:
-    """One caller with its job, and how the write ended."""
+    """One caller with its job, how long it waits, and how the write ended."""
 
-    __slots__ = ("document", "done", "error", "future", "given_up")
+    __slots__ = ("_began", "_is_reported", "_job", "_within", "document", "done", "error", "future", "given_up")
 
-    def __init__(self, document: RawBSONDocument, future: asyncio.Future[None] | None = None) -> None:
-        self.document = document
+    def __init__(self, job: Job, within: float | None, future: asyncio.Future[None] | None = None) -> None:
+        self._job, self._within = job, within
+        self._began, self._is_reported = time.monotonic(), False
+        self.document = encode_job(job)
         self.future = future
         """A coroutine awaits it; None for a thread."""
         self.done = threading.Lock()
@@ -61,6 +63,30 @@ class _Caller:
             self.done.acquire()
         self.error: BaseException | str | None = None
         self.given_up = False
+
+    def next_check(self) -> float:
+        """Seconds until the next check."""
+        if self._within is None:
+            return SILENCE_SECONDS
+        return max(0.0, min(SILENCE_SECONDS, self._began + self._within - time.monotonic()))
+
+    def check(self, silent: Callable[[str], None]) -> None:
+        """Raises StoreUnreachable after `within` seconds; after a second it calls `silent`, once."""
+        waited = time.monotonic() - self._began
+        if self._within is not None and waited >= self._within:
+            raise unknown(self._job.id, f"MongoDB has not answered within {self._within:g} s")
+        if waited >= SILENCE_SECONDS and not self._is_reported:
+            self._is_reported = True
+            silent(f"job {id_told(self._job.id)} is not stored yet")
+
+    def raise_error(self) -> None:
+        """Raises the error of its write, or the refusal of MongoDB, if there was one."""
+        if isinstance(self.error, StoreUnreachable):
+            raise unknown(self._job.id, str(self.error)) from self.error
+        if isinstance(self.error, BaseException):
+            raise _copy(self.error) from self.error
+        if self.error is not None:
+            raise refusal(self._job.id, self._job.task, self.error)
 
 
 class Enqueuer:
@@ -82,28 +108,28 @@ class Enqueuer:
     def one(self, job: Job, within: float | None = None) -> None:
         """Returns when the job is durable. Raises JobTooLarge, JobExists when there is a job with this id, and
         StoreUnreachable when it takes longer than `within` seconds."""
-        call, patience = _Caller(encode_job(job)), _Patience(self, job.id, within)
+        call = _Caller(job, within)
         try:
             self._leave(call)
-            while not call.done.acquire(timeout=patience.next_check()):
-                patience.check()
+            while not call.done.acquire(timeout=call.next_check()):
+                self._check(call)
         except BaseException:
             call.given_up = True  # not stored, if it is not on its way yet
             raise
-        _raise_error(call, job)
+        call.raise_error()
 
     async def aone(self, job: Job, within: float | None = None) -> None:
         """Like `one`, for a coroutine. If its task is cancelled before the job is on its way, the job is not stored."""
         answered = asyncio.get_running_loop().create_future()
-        call, patience = _Caller(encode_job(job), answered), _Patience(self, job.id, within)
+        call = _Caller(job, within, answered)
         try:
             self._leave(call)
-            while not (await asyncio.wait([answered], timeout=patience.next_check()))[0]:
-                patience.check()
+            while not (await asyncio.wait([answered], timeout=call.next_check()))[0]:
+                self._check(call)
         except BaseException:
             call.given_up = True
             raise
-        _raise_error(call, job)
+        call.raise_error()
 
     def many(self, parts: Iterable[Sequence[RawBSONDocument]]) -> dict[int, RecruiterError]:
         """Stores all encoded jobs that can be stored, in parts of up to `LARGEST_BATCH` jobs; returns the errors of the
@@ -143,16 +169,17 @@ class Enqueuer:
         self._calls.append(call)
         if len(self._calls) >= self._wanted:
             self._wakes.put(None)
-        self.ensure_writer()
+        self._ensure_writer()
 
-    def ensure_writer(self) -> None:
+    def _check(self, call: _Caller) -> None:
+        call.check(self._silent)
+        self._ensure_writer()  # it may have died
+
+    def _ensure_writer(self) -> None:
         try:
             self._thread.ensure()
         except RuntimeError:  # the interpreter is ending, and cannot start threads
             self._write_gathered()
-
-    def report_silence(self, id: JobId) -> None:
-        self._silent(f"job {id_told(id)} is not stored yet")
 
     # -- the writing thread --------------------------------------------------------------------------------------
 
@@ -214,32 +241,6 @@ class Enqueuer:
             _answer(calls)
 
 
-class _Patience:
-    """The waiting of one caller."""
-
-    __slots__ = ("_began", "_enqueuer", "_id", "_reported", "_within")
-
-    def __init__(self, enqueuer: Enqueuer, id: JobId, within: float | None) -> None:
-        self._enqueuer, self._id, self._within = enqueuer, id, within
-        self._began, self._reported = time.monotonic(), False
-
-    def next_check(self) -> float:
-        """Seconds until the next check."""
-        if self._within is None:
-            return SILENCE_SECONDS
-        return max(0.0, min(SILENCE_SECONDS, self._began + self._within - time.monotonic()))
-
-    def check(self) -> None:
-        """Raises StoreUnreachable after `within` seconds. Restarts the writing thread if it has died."""
-        waited = time.monotonic() - self._began
-        if self._within is not None and waited >= self._within:
-            raise unknown(self._id, f"MongoDB has not answered within {self._within:g} s")
-        self._enqueuer.ensure_writer()
-        if waited >= SILENCE_SECONDS and not self._reported:
-            self._reported = True
-            self._enqueuer.report_silence(self._id)
-
-
 def _answer(calls: list[_Caller]) -> None:
     """Wakes each thread, and each event loop once."""
     loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
@@ -257,16 +258,6 @@ def _wake(futures: list[asyncio.Future[None]]) -> None:
     for future in futures:
         if not future.done():  # cancelled
             future.set_result(None)
-
-
-def _raise_error(call: _Caller, job: Job) -> None:
-    """Raises the error of its write, or the refusal of MongoDB, if there was one."""
-    if isinstance(call.error, StoreUnreachable):
-        raise unknown(job.id, str(call.error)) from call.error
-    if isinstance(call.error, BaseException):
-        raise _copy(call.error) from call.error
-    if call.error is not None:
-        raise refusal(job.id, job.task, call.error)
 
 
 def _given_up(

@@ -41,7 +41,7 @@ from recruiter.store.fields import is_job_id, is_text, moment_or_none, text_or_n
 
 Fields = dict[str, Any]
 Reader = Callable[[Mapping[str, Any], str], Any]
-Check = Callable[[str, Any], None]
+Check = Callable[[str, Any], object]
 
 
 class Use(Flag):
@@ -288,29 +288,23 @@ take longer than everything else."""
 
 def flow_document(step: FlowStep) -> dict[str, Any]:
     """The field `flow` of a step. Empty parts are left out."""
-    document: dict[str, Any] = {"id": step.flow, "step": step.step}
-    if len(step.after) > MOST_INDEXED:
-        document |= {"after": [step.flow], "many": list(step.after)}
-    elif step.after:
-        document["after"] = list(step.after)
-    if step.any:
-        document["any"] = [dependency for dependency in step.after if dependency in step.any]
-    if step.takes:
-        document["takes"] = list(step.takes)
-    if step.on is not None:
-        document["on"] = step.on.value
-    if step.added is not None:
-        document["added"] = step.added
-    if step.delay is not None:
-        document["delay"] = step.delay
-    if step.name is not None:
-        document["name"] = step.name
-    if step.failed:
-        document["failed"] = [each for each in step.after if each in step.failed]
-    for name in ("part", "result_of", "item_of"):
-        if value := getattr(step, name):
-            document[name] = list(value)
-    return document
+    after, is_indexed = list(step.after), len(step.after) <= MOST_INDEXED
+    parts = {
+        "after": after if is_indexed else [step.flow],
+        "many": None if is_indexed else after,
+        "any": [dependency for dependency in after if dependency in step.any],
+        "takes": list(step.takes),
+        "on": None if step.on is None else step.on.value,
+        "added": step.added,
+        "delay": step.delay,
+        "name": step.name,
+        "failed": [dependency for dependency in after if dependency in step.failed],
+        "part": list(step.part),
+        "result_of": list(step.result_of),
+        "item_of": list(step.item_of),
+    }
+    kept = {name: part for name, part in parts.items() if part is not None and part != []}
+    return {"id": step.flow, "step": step.step, **kept}
 
 
 def dependencies(step: FlowStep) -> dict[str, Any]:
@@ -454,10 +448,6 @@ def _check_executions(name: str, value: Any) -> None:
         raise InvalidJob("executions must all be documents")
 
 
-def _check_name(name: str, value: Any) -> None:
-    check_name(name, value)
-
-
 def _read_arguments(document: Mapping[str, Any], name: str) -> Any:
     args = document.get(name, {})
     return args if isinstance(args, list) else field.mapping({name: args}, name)
@@ -494,10 +484,10 @@ JOB_FIELDS: tuple[JobField, ...] = (
     # identity
     JobField("_id", "id", lambda document, name: field.job_id(name, document[name]),
              use=_U.REQUIRED | _U.OWN | _U.HISTORY),
-    JobField("task", "task", field.text, foreign=_check_name, use=_U.REQUIRED | _U.SMALL),
+    JobField("task", "task", field.text, foreign=check_name, use=_U.REQUIRED | _U.SMALL),
     JobField("args", "args", _read_arguments, foreign=_check_arguments, use=_U.DETAIL),
     JobField("method", "method", field.text, DEFAULT_METHOD, foreign=_of(str)),
-    JobField("group", "group", field.text, foreign=_check_name,
+    JobField("group", "group", field.text, foreign=check_name,
              use=_U.REQUIRED | _U.SMALL | _U.PLANNED),
     JobField("priority", "priority", lambda document, _: priority_of(document), foreign=_of(int, float),
              use=_U.REQUIRED | _U.SMALL),
@@ -519,7 +509,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
     JobField("proc", "needs", lambda document, _: needs_of(document), foreign=_of(int, float)),
     JobField("mem", "needs", lambda document, _: needs_of(document), foreign=_of(int, float, str)),
     JobField("resources", "needs", lambda document, _: needs_of(document), foreign=_of(dict)),
-    JobField("key", "limited_by", field.text, None, foreign=_check_name),
+    JobField("key", "limited_by", field.text, None, foreign=check_name),
     JobField("retry_policy", "retry_policy", field.mapping, None, foreign=_of(dict)),
     JobField("recovered_from", "recovered_from", _known_id, None, use=_U.OWN),
     JobField("origin", "origin", _known_id, None, use=_U.PROTOCOL | _U.OWN),

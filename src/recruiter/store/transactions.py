@@ -440,8 +440,7 @@ class _Fence:
         self.passed = False
         self._what = what
 
-    def __enter__(self) -> None:
-        self.passed = False
+    def __enter__(self) -> None: ...
 
     def __exit__(self, _: object, error: object, __: object) -> None:
         if isinstance(error, DocumentLocked) and not self.passed:

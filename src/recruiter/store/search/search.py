@@ -32,7 +32,7 @@ from recruiter.store.codec import LENIENT, RAW, Document, archived_from, decode,
 from recruiter.store.collections import archived, scheduled
 from recruiter.store.collections.roster import Roster
 from recruiter.store.errors import store_call
-from recruiter.store.fields import LAST_MOMENT, is_job_id, job_id, moment_or_none
+from recruiter.store.fields import LAST_MOMENT, is_job_id, moment_or_none
 from recruiter.store.job_fields import Use, names
 from recruiter.store.roster_fields import Hold
 from recruiter.store.search import matching
@@ -69,13 +69,6 @@ class _FoundJob(NamedTuple):
     document: Document
 
 
-class _Entries(NamedTuple):
-    entries: list[_FoundJob]
-    next: str | None
-    looked_at: int
-    holds: Mapping[JobId, Hold]
-
-
 class JobSearch:
     def __init__(self, scheduled: Collection[Document], archived: Collection[Document], roster: Roster) -> None:
         self.scheduled = scheduled.with_options(codec_options=LENIENT)
@@ -87,97 +80,98 @@ class JobSearch:
         self, filter: JobFilter, now: datetime, *, limit: int, after: str | None = None, fields: Projection = None
     ) -> Page[Job]:
         """One page of jobs with these fields. Raises InvalidFilter for a cursor of another filter."""
-        found = self._page(filter, now, limit, after, fields)
+        listing = _Listing(self, filter, now, after)
+        page = listing.page(limit, fields)
         jobs: list[Job] = []
         unreadable: list[Unreadable] = []
-        for section, _, document in found.entries:
+        for section, _, document in page:
             try:
                 if section == ENDS:
                     jobs.append(archived_from(document))
                 else:
-                    hold = found.holds.get(document["_id"]) if section == RUNNING else None
+                    hold = listing.holds.get(document["_id"]) if section == RUNNING else None
                     jobs.append(with_hold(job_from(document), document, hold))
             except RecruiterError as error:
                 place = archived.NAME if section == ENDS else scheduled.NAME
                 unreadable.append(Unreadable(place, shown(document.get("_id")), str(error)))
-        return Page(tuple(jobs), found.next, found.looked_at, tuple(unreadable))
+        return Page(tuple(jobs), page.next, page.looked_at, tuple(unreadable))
 
     def ids(
         self, filter: JobFilter, now: datetime, *, limit: int, after: str | None = None, also: Sequence[Document] = ()
     ) -> Page[JobId]:
         """One page of ids, including ids of unreadable documents. Jobs that have not ended fulfil `also` too."""
-        found = self._page(filter, now, limit, after, _ONLY_IDS, also)
-        ids = (job_id("_id", entry.document["_id"]) for entry in found.entries if is_job_id(entry.document["_id"]))
-        return Page(tuple(ids), found.next, found.looked_at)
+        page = _Listing(self, filter, now, after, also).page(limit, _ONLY_IDS)
+        ids = (found.document["_id"] for found in page)
+        return Page(tuple(id for id in ids if is_job_id(id)), page.next, page.looked_at)
 
     def count(self, filter: JobFilter, now: datetime, most: int | None) -> Count:
         """The number of jobs: all of them, or up to `most`, reading no more than a page would."""
-        listing = _Listing(self, filter, _in_milliseconds(now))
+        return _Listing(self, filter, now).count(most)
+
+
+class _Listing:
+    """The sections of a listing for one filter, from a cursor on, with one value for "now"."""
+
+    def __init__(
+        self,
+        search: JobSearch,
+        filter: JobFilter,
+        now: datetime,
+        after: str | None = None,
+        also: Sequence[Document] = (),
+    ) -> None:
+        self._search = search
+        self._filter = filter
+        self._also = also
+        self._sections = [name for name, states in SECTIONS.items() if filter.wants(states)]
+        # in milliseconds, the precision of MongoDB, so that the next page has the same time
+        started = _Cursor(None, None, now.replace(microsecond=now.microsecond // 1000 * 1000))
+        self._begin = started if after is None else _cursor_from(after, filter)
+        self._now = self._begin.began_at
+        self.holds = search.roster.holds() if set(self._sections) - {ENDS} else {}
+
+    def page(self, limit: int, fields: Projection) -> Page[_FoundJob]:
+        section, position = self._begin.section or self._section_after(None), self._begin.position
+        found: list[_FoundJob] = []
+        looked = 0
+        while section is not None and len(found) <= limit and looked < LOOKS_AT:
+            # one more than wanted, to know whether there is one
+            window = min(WINDOW, LOOKS_AT - looked)
+            part = self._part(section, position, limit + 1 - len(found), window, fields)
+            found += (_FoundJob(section, place, document) for place, document in part.documents)
+            looked, position = looked + part.looked_at, part.reached
+            section = self._section_after(section) if position is None else section
+        if len(found) > limit:
+            del found[limit:]
+            section, position = found[-1].section, found[-1].position
+        following = None if section is None else _Cursor(section, position, self._now).written(self._filter)
+        # A job that started or ended while the sections were read is in two of them: the later one is the truth.
+        latest = {repr(job.document["_id"]): job for job in found}
+        return Page(tuple(job for job in found if latest[repr(job.document["_id"])] is job), following, looked)
+
+    def count(self, most: int | None) -> Count:
         number = looked = 0
-        for section in listing.wanted:
+        for section in self._sections:
             position: Position | None = None
             while True:
                 left = None if most is None else most - number
-                counted, position, read = listing.count(section, position, left)
+                counted, position, read = self._count_part(section, position, left)
                 number += counted
                 looked += read
-                more = position is not None or section != listing.wanted[-1]
+                more = position is not None or section != self._sections[-1]
                 if most is not None and (number >= most or (more and looked >= LOOKS_AT)):
                     return Count(number, False)
                 if position is None:
                     break
         return Count(number, True)
 
-    def _page(
-        self,
-        filter: JobFilter,
-        now: datetime,
-        limit: int,
-        after: str | None,
-        fields: Projection,
-        also: Sequence[Document] = (),
-    ) -> _Entries:
-        begin = None if after is None else _cursor_from(after, filter)
-        moment = begin.began_at if begin else _in_milliseconds(now)
-        listing = _Listing(self, filter, moment, also)
-        section, position = (begin.section, begin.position) if begin else (listing.after(None), None)
-        entries: list[_FoundJob] = []
-        looked = 0
-        while section is not None and len(entries) <= limit and looked < LOOKS_AT:
-            # one more than wanted, to know whether there is one
-            window = min(WINDOW, LOOKS_AT - looked)
-            found = listing.look(section, position, limit + 1 - len(entries), window, fields)
-            entries += (_FoundJob(section, place, document) for place, document in found.documents)
-            looked, position = looked + found.looked_at, found.reached
-            section = listing.after(section) if position is None else section
-        if len(entries) > limit:
-            del entries[limit:]
-            section, position = entries[-1].section, entries[-1].position
-        following = None if section is None else _Cursor(section, position, moment).written(filter)
-        # A job that started or ended while the sections were read is in two of them: the later one is the truth.
-        latest = {repr(entry.document["_id"]): entry for entry in entries}
-        entries = [entry for entry in entries if latest[repr(entry.document["_id"])] is entry]
-        return _Entries(entries, following, looked, listing.holds)
-
-
-class _Listing:
-    """The sections of a listing for one filter, with one value for "now"."""
-
-    def __init__(self, search: JobSearch, filter: JobFilter, now: datetime, also: Sequence[Document] = ()) -> None:
-        self._search = search
-        self._filter = filter
-        self._now = now
-        self._also = also
-        self.wanted = [name for name, states in SECTIONS.items() if filter.wants(states)]
-        self.holds = search.roster.holds() if set(self.wanted) - {ENDS} else {}
-
-    def after(self, section: str | None) -> str | None:
+    def _section_after(self, section: str | None) -> str | None:
         """The section that follows; the first one after None."""
-        later = self.wanted if section is None else self.wanted[self.wanted.index(section) + 1 :]
+        later = self._sections if section is None else self._sections[self._sections.index(section) + 1 :]
         return later[0] if later else None
 
-    def look(self, section: str, after: Position | None, limit: int, window: int, fields: Projection) -> Found:
-        if section not in self.wanted:
+    def _part(self, section: str, after: Position | None, limit: int, window: int, fields: Projection) -> Found:
+        if section not in self._sections:
             raise _stale()
         if section == RUNNING:
             return self._running(after, limit, fields)
@@ -188,7 +182,7 @@ class _Listing:
             raise _stale()
         return scan.page(after, limit, window, fields)
 
-    def count(self, section: str, after: Position | None, most: int | None) -> tuple[int, Position | None, int]:
+    def _count_part(self, section: str, after: Position | None, most: int | None) -> tuple[int, Position | None, int]:
         """The number, the position to continue after, and the number of documents read."""
         if section == RUNNING:
             found = self._running(None, len(self.holds) + 1, _ONLY_IDS)
@@ -254,11 +248,6 @@ def with_hold(job: Job, document: Mapping[str, Any], hold: Hold | None) -> Job:
     return replace(job, locked_by=hold.worker, locked_at=since or hold.given_at)
 
 
-def _in_milliseconds(moment: datetime) -> datetime:
-    """The precision of MongoDB, so that the next page has the same time."""
-    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
-
-
 # -- cursors -----------------------------------------------------------------------------------------------------------
 
 _VALUES = (datetime, DatetimeMS, int, float, str, ObjectId, UUID, type(None))
@@ -268,7 +257,8 @@ _MAX_CURSOR_VALUES = 4
 
 @dataclass(frozen=True, slots=True)
 class _Cursor:
-    section: str
+    section: str | None
+    """The section to continue in; None before the first."""
     position: Position | None
     """The last document of the section that was read; None before the first."""
     began_at: datetime
