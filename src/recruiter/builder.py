@@ -380,8 +380,8 @@ class JobBuilder(HasOptions, Generic[R]):
         return self.with_urn(urn)._with(template=True).build()
 
     def as_step(self) -> tuple[Job, tuple[JobId, ...]]:
-        """The job as a step of a flow, and the steps whose results are among its arguments. Raises InvalidJob for one
-        that may meet another of its key: a step runs once, in its place."""
+        """The job as a step of a flow, and the steps whose results are among its arguments. Raises InvalidJob for a
+        unique, debounced or throttled job: a step runs once, in its place."""
         draft = self._draft
         if draft.options.unique is not None:
             raise InvalidJob(

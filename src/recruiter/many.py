@@ -67,8 +67,12 @@ class Many(Generic[R]):
         arguments_of: Callable[[CallOrJob], Mapping[str, Any]],
         builder_of: Callable[[Mapping[str, Any]], JobBuilder[R]],
         options: ManyOptions,
+        errors: Errors,
         returns: Any = Any,
     ) -> None:
+        if errors not in get_args(Errors):
+            raise InvalidJob(f"errors is {shown(errors)}; it must be 'raise' or 'return'")
+        self._errors = errors
         self._sender = sender
         self._task = task
         self._calls = calls
@@ -85,33 +89,24 @@ class Many(Generic[R]):
             raise InvalidArguments(f"there are {len(calls)} calls and {len(self._ids)} ids; each needs one")
         self._answers: list[JobHandle[R] | RecruiterError | None] = [None] * len(calls)
 
-    def enqueue(self, errors: Errors) -> list[Any]:
-        if self._session is not None or self._ids is not None or self._is_unique:
-            return self._produce(errors, *self._enqueuing)
-        with answered_within(self._timeout), self._producing():
-            self._send(errors)
-        return self._answered(errors)
-
-    def create(self, errors: Errors) -> list[Any]:
-        return self._produce(errors, JobBuilder.creation, InSession.create)
-
-    @property
-    def _is_unique(self) -> bool:
-        """Whether this call or the task has the option `unique`."""
+    def enqueue(self) -> list[Any]:
         job = self._builder_of({})
-        return (job.unique_if(self._options["unique"]) if "unique" in self._options else job).is_unique
-
-    @property
-    def _enqueuing(self) -> tuple[Callable[[JobBuilder[R]], Any], Write[Any]]:
-        if self._is_unique:
-            return lambda builder: builder.unique_job(builder.made()), InSession.enqueue_unique
-        return JobBuilder.made, partial(InSession.enqueue, own_ids=self._ids is not None)
-
-    def _produce(self, errors: Errors, build: Callable[[JobBuilder[R]], T], write: Write[T]) -> list[Any]:
+        if (job.unique_if(self._options["unique"]) if "unique" in self._options else job).is_unique:
+            return self._produce(lambda builder: builder.unique_job(builder.made()), InSession.enqueue_unique)
+        if self._session is not None or self._ids is not None:
+            return self._produce(JobBuilder.made, partial(InSession.enqueue, own_ids=self._ids is not None))
         with answered_within(self._timeout), self._producing():
-            for batch in self._batches(errors, build):
+            self._send()
+        return self._answered()
+
+    def create(self) -> list[Any]:
+        return self._produce(JobBuilder.creation, InSession.create)
+
+    def _produce(self, build: Callable[[JobBuilder[R]], T], write: Write[T]) -> list[Any]:
+        with answered_within(self._timeout), self._producing():
+            for batch in self._batches(build):
                 self._store(batch, write)
-        return self._answered(errors)
+        return self._answered()
 
     def _producing(self) -> AbstractContextManager[Any]:
         def start() -> SendStart:
@@ -120,7 +115,7 @@ class Many(Generic[R]):
 
         return self._sender.instruments.producing(start)
 
-    def _batches(self, errors: Errors, build: Callable[[JobBuilder[R]], T]) -> list[list[tuple[int, T]]]:
+    def _batches(self, build: Callable[[JobBuilder[R]], T]) -> list[list[tuple[int, T]]]:
         """The jobs that can be made, with their positions, for one transaction each; for the others the error is
         noted."""
 
@@ -128,9 +123,9 @@ class Many(Generic[R]):
             job = self._with_options(self._builder_of(self._arguments_of(call)))
             return build(job if self._ids is None else job.with_id(self._ids[place]))
 
-        return list(in_batches(self._each(errors, one), lambda item: _size_of(item[1]), MAX_JOBS_PER_TRANSACTION))
+        return list(in_batches(self._each(one), lambda item: _size_of(item[1]), MAX_JOBS_PER_TRANSACTION))
 
-    def _send(self, errors: Errors) -> None:
+    def _send(self) -> None:
         """The shared fields are encoded once. First all arguments are checked, so that an exception of the caller's
         code is raised before anything is stored. Then each part is encoded while MongoDB stores the part before it."""
         arguments_of, seal, task = self._arguments_of, self._sender.payload.seal_arguments, self._task
@@ -144,7 +139,7 @@ class Many(Generic[R]):
             id = new_id()
             return id, seal(task, arguments_of(call), Owner(id))
 
-        arguments = self._each(errors, sealed)
+        arguments = self._each(sealed)
         sent: list[tuple[int, ObjectId]] = []
 
         def part(start: int) -> list[RawBSONDocument]:
@@ -171,9 +166,7 @@ class Many(Generic[R]):
         given: Any = {name: self._options[name] for name in GivenJobOptions.__annotations__ if name in self._options}  # type: ignore[literal-required]
         return job._given(**given)
 
-    def _each(self, errors: Errors, make: Callable[[int, CallOrJob], T]) -> list[tuple[int, T]]:
-        if errors not in get_args(Errors):
-            raise InvalidJob(f"errors is {shown(errors)}; it must be 'raise' or 'return'")
+    def _each(self, make: Callable[[int, CallOrJob], T]) -> list[tuple[int, T]]:
         made = []
         for place, call in enumerate(self._calls):
             try:
@@ -191,9 +184,9 @@ class Many(Generic[R]):
             else:
                 self._answers[place] = self._sender.handle(answer[0], self._returns, created=answer[1])
 
-    def _answered(self, errors: Errors) -> list[Any]:
+    def _answered(self) -> list[Any]:
         refused = {place: error for place, error in enumerate(self._answers) if isinstance(error, RecruiterError)}
-        if refused and errors == "raise":
+        if refused and self._errors == "raise":
             handles = [None if place in refused else handle for place, handle in enumerate(self._answers)]
             raise JobsRefused(refused, handles)
         return self._answers

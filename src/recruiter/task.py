@@ -91,7 +91,7 @@ class Task(Generic[P, C, R]):
         A job that cannot be stored does not stop the others. Then JobsRefused is raised, which names each refused job
         by its position and has the handles of the others; with `errors="return"` the list has the error instead.
         """
-        return self._many(calls, options).enqueue(errors)
+        return self._many(calls, options, errors).enqueue()
 
     @overload
     async def aenqueue_many(
@@ -109,7 +109,7 @@ class Task(Generic[P, C, R]):
         self, calls: Iterable[Call | JobBuilder[R]], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R]] | list[JobHandle[R] | RecruiterError]:
         """Like `enqueue_many`, without blocking the event loop. The session may be of an AsyncMongoClient."""
-        return await in_a_thread(self._many(calls, options).enqueue, errors)
+        return await in_a_thread(self._many(calls, options, errors).enqueue)
 
     @overload
     def create_many(
@@ -128,7 +128,7 @@ class Task(Generic[P, C, R]):
     ) -> list[JobHandle[R]] | list[JobHandle[R] | RecruiterError]:
         """Creates many jobs in one call, each once and never again, like `create`. The `created` of a handle is true if
         its job is new: not if the same job exists, or is earlier in the list. Raises like `enqueue_many`."""
-        return self._many(calls, options).create(errors)
+        return self._many(calls, options, errors).create()
 
     @overload
     async def acreate_many(
@@ -146,7 +146,7 @@ class Task(Generic[P, C, R]):
         self, calls: Iterable[Call | JobBuilder[R]], *, errors: Errors = "raise", **options: Unpack[ManyOptions]
     ) -> list[JobHandle[R]] | list[JobHandle[R] | RecruiterError]:
         """Like `create_many`, without blocking the event loop. The session may be of an AsyncMongoClient."""
-        return await in_a_thread(self._many(calls, options).create, errors)
+        return await in_a_thread(self._many(calls, options, errors).create)
 
     def job(self, /, *args: P.args, **kwargs: P.kwargs) -> JobBuilder[R]:
         """A builder for a job with these arguments: `.schedule_in("5 minutes").enqueue()`.
@@ -177,12 +177,12 @@ class Task(Generic[P, C, R]):
         self._definition.finalizers.finalize.append(function)
         return function
 
-    def _many(self, calls: Iterable[Call | JobBuilder[R]], options: ManyOptions) -> Many[R]:
+    def _many(self, calls: Iterable[Call | JobBuilder[R]], options: ManyOptions, errors: Errors) -> Many[R]:
         check_options(options)
         if not isinstance(calls, Iterable):
             raise InvalidArguments(f"{self.name}: calls are a list of tuples, mappings or jobs, not {shown(calls)}")
         returns = self._definition.signature.returns
-        return Many(self._sender, self.name, list(calls), self._arguments_of, self._builder, options, returns)
+        return Many(self._sender, self.name, list(calls), self._arguments_of, self._builder, options, errors, returns)
 
     def _arguments_of(self, call: CallOrJob) -> Mapping[str, Any]:
         if isinstance(call, tuple):
@@ -190,9 +190,9 @@ class Task(Generic[P, C, R]):
         if isinstance(call, Mapping):
             return self._definition.bind((), call)
         if isinstance(call, JobBuilder):
-            plain = self._builder(cast(Mapping[str, Any], call._draft.args))
-            if call._draft == plain._draft:
-                return cast(Mapping[str, Any], call._draft.args)
+            args = cast(Mapping[str, Any], call._draft.args)
+            if call._draft == self._builder(args)._draft:  # as `task.job(…)` has made it
+                return args
             raise InvalidArguments(
                 f"{self.name}: a job in the list is {self.name}.job(…) without options of its own; the options of "
                 "all jobs go behind the list"
