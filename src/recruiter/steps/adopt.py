@@ -17,8 +17,9 @@ from recruiter.domain.job import JobId
 from recruiter.domain.state import Why
 from recruiter.domain.text import cut
 from recruiter.domain.unreadable import Unreadable
-from recruiter.errors import DocumentLocked, DocumentRefused, InvalidJob
+from recruiter.errors import DocumentLocked, InvalidJob
 from recruiter.store import reading
+from recruiter.store.batches import write_first_accepted
 from recruiter.store.codec import (
     Document,
     adopted_fields,
@@ -109,15 +110,13 @@ def _set_aside(
     name = id if is_job_id(id) and not store.archived.exists(id) else new_id()
     document = {"$and": [this_document(reject.raw), still]} if still else this_document(reject.raw)
     place = place_in_flow(reject.raw) if not still else {}  # a foreign document cannot be a step
-    last: DocumentRefused | None = None
-    for original in as_value(reject.raw):
-        try:
-            kept = {"_id": name, **record, **place, "original": original}
-            return store.transactions.set_aside(kept, document, term, holder)
-        except DocumentRefused as error:
-            last = error  # too deep or too large to be a part of another document: the next form is smaller
-    assert last is not None
-    raise last
+
+    def move(original: Any) -> bool:
+        kept = {"_id": name, **record, **place, "original": original}
+        return store.transactions.set_aside(kept, document, term, holder)
+
+    # it may be too deep or too large to be a part of another document: each form is smaller than the one before
+    return write_first_accepted(as_value(reject.raw), move)
 
 
 def _id(raw: bytes) -> Any:

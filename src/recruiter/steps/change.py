@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from recruiter.domain.duration import DurationLike, to_timedelta
+from recruiter.domain.duration import DurationLike, not_before, to_timedelta
 from recruiter.domain.job import Happened, JobId
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE, check_priority, id_told
 from recruiter.domain.retry.decision import after
 from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidJob, JobNotFound, JobNotWaiting, RecruiterError
-from recruiter.store.changes import JobChange, rescheduled
+from recruiter.store.changes import JobChange
 from recruiter.store.database import Store
 from recruiter.store.job_fields import may_expire, waiting_for
 from recruiter.store.search import matching
@@ -24,10 +24,11 @@ def to_time(
     if (at is None) == (in_ is None):
         raise InvalidJob("reschedule needs either a time (at=…) or a delay (in_=…)")
     if in_ is not None:
-        return rescheduled(after(now, to_timedelta(in_)), now, by, reason)
-    if not isinstance(at, datetime) or at.utcoffset() is None:
+        at = after(now, to_timedelta(in_))
+    elif not isinstance(at, datetime) or at.utcoffset() is None:
         raise InvalidJob("reschedule needs a datetime with a time zone in at; add tzinfo=UTC")
-    return rescheduled(at, now, by, reason)
+    assert at is not None
+    return JobChange(Happened.RESCHEDULED, not_before(at), now, by, reason)
 
 
 def to_now(now: datetime, by: str | None, reason: str | None) -> JobChange:

@@ -17,7 +17,7 @@ from typing import Any
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import id_told
 from recruiter.errors import DocumentLocked, DocumentRefused, InvalidJob, JobExists
-from recruiter.store.batches import write_split
+from recruiter.store.batches import write_first_accepted, write_split
 from recruiter.store.codec import Document, decode_leniently, encode, job_document
 from recruiter.store.database import Store
 from recruiter.store.in_session import in_own_transaction
@@ -77,13 +77,8 @@ def settle(
         if original is None and isinstance(outcome, Rescheduled):
             write([(id, None)])  # the job was removed: there is nothing to keep
             return
-        for form in reduced(id, outcome, original, store.clock.now(), str(refused)):
-            try:
-                write([(id, form)])
-                return
-            except DocumentRefused as error:
-                refused = error
-        raise refused
+        forms = reduced(id, outcome, original, store.clock.now(), str(refused))
+        write_first_accepted(forms, lambda form: write([(id, form)]), refused)
 
     write_split(outcomes, write, write_alone)
     if not answers or (locked and on_locked is None):

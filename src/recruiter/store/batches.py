@@ -22,6 +22,7 @@ from recruiter.store.errors import store_call
 from recruiter.store.sessions import LOCKED_FOR_SECONDS, run_transaction
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 MAX_BATCH_BYTES = 8 * 1024 * 1024
 MAX_JOBS_PER_TRANSACTION = 500
@@ -78,6 +79,17 @@ def write_split(
         half = len(items) // 2
         write_split(items[:half], write, alone)
         return write_split(items[half:], write, alone)
+
+
+def write_first_accepted(forms: Iterable[T], write: Callable[[T], R], refused: DocumentRefused | None = None) -> R:
+    """Writes the first of these forms that MongoDB accepts. If it accepts none, raises the last refusal."""
+    for form in forms:
+        try:
+            return write(form)
+        except DocumentRefused as error:
+            refused = error
+    assert refused is not None
+    raise refused
 
 
 def write_unlocked(

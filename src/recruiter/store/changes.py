@@ -23,7 +23,7 @@ from typing import Any
 from bson import ObjectId
 from pymongo.collection import Collection
 
-from recruiter.domain.duration import LONGEST_SECONDS, not_before
+from recruiter.domain.duration import LONGEST_SECONDS
 from recruiter.domain.job import Happened, JobId
 from recruiter.domain.names import ASIDE
 from recruiter.store.codec import Document
@@ -121,11 +121,6 @@ def _last_time(name: str) -> Document:
     of_time = {"$in": ["$$this.what", [Happened.RESCHEDULED.value, Happened.RUN_NOW.value]]}
     last = {"$last": {"$filter": {"input": "$history", "cond": of_time}}}
     return {"$let": {"vars": {"last": last}, "in": f"$$last.{name}"}}
-
-
-def rescheduled(to: datetime, now: datetime, by: str | None, reason: str | None) -> JobChange:
-    """The change to another time."""
-    return JobChange(Happened.RESCHEDULED, not_before(to), now, by, reason)
 
 
 def _times(to: Any, now: datetime) -> Document:

@@ -78,6 +78,7 @@ _INTERRUPTED = {
     *(133, 211, 215, 13388),  # the set, its keys or its databases are being changed
 }
 _PASSING = _NO_PRIMARY | _NO_ANSWER | _NOT_IN_TIME | _DISK_FULL | _INTERRUPTED
+_PASSING_ERRORS = (ConnectionFailure, CursorNotFound, ExecutionTimeout, WTimeoutError)
 _PASSING_LABELS = ("TransientTransactionError", "RetryableWriteError", "UnknownTransactionCommitResult")
 _BAD_DOCUMENT = {
     *(10334, 17419, 17420),  # larger than a document may be, before or after an update
@@ -113,7 +114,10 @@ def meaning_of(error: BaseException) -> Meaning:
         return Meaning.NOT_OURS
     if isinstance(error, ConfigurationError) and _NO_SESSIONS in str(error):
         return Meaning.RECONNECT  # of a connection opened while its server was neither primary nor secondary
-    if _passes(error, codes) or is_dns_failure(error):
+    labelled = any(error.has_error_label(label) for label in _PASSING_LABELS)
+    if isinstance(error, _PASSING_ERRORS) or codes & _PASSING or labelled or error.timeout:
+        return Meaning.TRY_AGAIN
+    if _is_full(error, codes) or is_dns_failure(error):
         return Meaning.TRY_AGAIN
     return Meaning.BAD_DOCUMENT if codes & _BAD_DOCUMENT or _INSERT_TOO_LARGE in _text(error) else Meaning.NOT_OURS
 
@@ -128,12 +132,6 @@ def is_dns_failure(error: BaseException) -> bool:
 def is_about_a_document(code: int) -> bool:
     """Whether a write error with this code in a batch is an error of its document only."""
     return code in _BAD_DOCUMENT
-
-
-def _passes(error: PyMongoError, codes: set[int]) -> bool:
-    passing = (ConnectionFailure, CursorNotFound, ExecutionTimeout, WTimeoutError)
-    labelled = any(error.has_error_label(label) for label in _PASSING_LABELS)
-    return isinstance(error, passing) or bool(codes & _PASSING) or labelled or error.timeout or _is_full(error, codes)
 
 
 def _is_full(error: PyMongoError, codes: set[int]) -> bool:

@@ -44,6 +44,7 @@ from recruiter.domain.job import Job, JobId
 from recruiter.domain.schedule.scheduler import Plan
 from recruiter.domain.unreadable import Unreadable
 from recruiter.errors import DocumentLocked, DocumentRefused, StoreUnreachable, Superseded
+from recruiter.store.batches import write_first_accepted
 from recruiter.store.codec import RAW, Document, decode, decode_leniently, job_document
 from recruiter.store.collections.archived import Archived
 from recruiter.store.collections.flows import FlowCollection
@@ -53,7 +54,7 @@ from recruiter.store.collections.scheduled import Marked, Scheduled
 from recruiter.store.collections.schedulers import Schedulers
 from recruiter.store.collections.statistics import Statistics
 from recruiter.store.errors import is_duplicate, our_own_documents, store_call
-from recruiter.store.outcomes import OutcomeBatch, ToArchive, end_of, reduced
+from recruiter.store.outcomes import Outcome, OutcomeBatch, ToArchive, end_of, reduced
 from recruiter.store.roster_fields import Holding, LastEntry
 from recruiter.store.sessions import (
     LOCKED_FOR_SECONDS,
@@ -261,13 +262,11 @@ class Transactions:
     ) -> None:
         """Like `archive_unheld`, for a job whose outcome MongoDB refuses: stores a smaller form of the outcome. Raises
         the last refusal."""
-        for form in reduced(id, outcome, None, now, str(refused)):
-            if isinstance(form, ToArchive):
-                try:
-                    return self.archive_unheld(OutcomeBatch(archive={id: form}), term, holder)
-                except DocumentRefused as error:
-                    refused = error
-        raise refused
+
+        def archive(form: Outcome | None) -> None:
+            self.archive_unheld(OutcomeBatch.of([(id, form)]), term, holder)
+
+        write_first_accepted(reduced(id, outcome, None, now, str(refused)), archive, refused)
 
     @store_call
     def set_aside(self, record: Document, document: Mapping[str, Any], term: int, holder: str) -> bool:

@@ -160,13 +160,11 @@ class Statistics(ParsedCollection):
     @store_call
     def remove_older(self, than: datetime, batch: int) -> int:
         """Removes up to a batch of the oldest counts; returns how many."""
+        queries = [_span(span, _EPOCH, than) for span in ("at", "hour", "depth")]
         old: list[RawBSONDocument] = []
-        for span in ("at", "hour", "depth"):
-            found = self._raw.find(_span(span, _EPOCH, than), {"_id": 1}, hint="_id_").sort("_id", 1)
-            old += found.limit(batch - len(old)) if len(old) < batch else []
-        if len(old) < batch:
-            idle = {**_TOTALS, "last_at": {"$lt": than}}
-            old += self._raw.find(idle, {"_id": 1}, hint="_id_").limit(batch - len(old))
+        for query in (*queries, {**_TOTALS, "last_at": {"$lt": than}}):
+            if len(old) < batch:  # a limit of 0 would be none
+                old += self._raw.find(query, {"_id": 1}, hint="_id_", sort=[("_id", 1)], limit=batch - len(old))
         return delete_documents(self.collection, old)
 
 
