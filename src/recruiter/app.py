@@ -494,6 +494,7 @@ class RecruiterJob(CurrentJob):
         if place is None:
             raise NoCurrentJob(f"job {id_told(self.id)} is not a step of a flow")
         attempt = self._attempt
+        # A job that its worker has lost adds no steps: this proves that the worker holds it.
         return self.recruiter.flows.of_step(place, self.task, lambda: attempt.runner.checkpoints(attempt).hold())
 
 

@@ -108,7 +108,6 @@ class Program:
         return CommandResult(code=code, stdout=stdout, stderr=stderr)
 
     def end(self) -> None:
-        """Ends it with everything it has started, or keeps it from starting."""
         end_all([self])
 
     def unwanted(self) -> subprocess.Popen[bytes] | None:
@@ -122,7 +121,7 @@ class Program:
         try:
             yield
         except BaseException:
-            self.end()
+            end_all([self])
             raise
         finally:
             if self._process is not None:
@@ -147,7 +146,17 @@ class Program:
 
 
 def end_all(programs: Iterable[Program]) -> None:
-    _end([process for program in programs if (process := program.unwanted()) is not None])
+    """Ends them with everything they have started, politely first; or keeps them from starting."""
+    processes = [process for program in programs if (process := program.unwanted()) is not None]
+    family = _stopped([process.pid for process in processes if process.poll() is None])
+    _signal(family, signal.SIGTERM)
+    _signal(family, signal.SIGCONT)
+    deadline = time.monotonic() + _TERMINATE_SECONDS
+    while (alive := [member for member in family if _status(member) not in _DEAD]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    _signal(_stopped([member.pid for member in alive]), signal.SIGKILL)
+    for process in processes:
+        process.wait()
 
 
 def _started(
@@ -263,19 +272,6 @@ def _take(stream: int, output: _Output) -> bool:
             output.add(chunk)
             taken += len(chunk)
     return True
-
-
-def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Ends them with everything they have started, politely first."""
-    family = _stopped([process.pid for process in processes if process.poll() is None])
-    _signal(family, signal.SIGTERM)
-    _signal(family, signal.SIGCONT)
-    deadline = time.monotonic() + _TERMINATE_SECONDS
-    while (alive := [member for member in family if _status(member) not in _DEAD]) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    _signal(_stopped([member.pid for member in alive]), signal.SIGKILL)
-    for process in processes:
-        process.wait()
 
 
 def _stopped(pids: Iterable[int]) -> list[psutil.Process]:

@@ -29,15 +29,6 @@ from rich.text import Text
 
 from recruiter.application import Application, load_application
 from recruiter.cli import options as given
-from recruiter.cli.options import (
-    CommonOptions,
-    Count,
-    TargetOptions,
-    WorkerOptions,
-    recruiter_of,
-    settings_from,
-    target_for,
-)
 from recruiter.cli.output import console, say, write
 from recruiter.cli.start import run_fleet
 from recruiter.cli.web import dev_console
@@ -73,7 +64,7 @@ def dev(
     *,
     target: str | None = None,
     prefix: str | None = None,
-    processes: Count = 2,
+    processes: given.Count = 2,
     mongod: str | None = None,
     web: bool = True,
     reload: bool = True,
@@ -95,7 +86,7 @@ def dev(
     stop = Stop()
     stop.when_asked(lambda: _say("stopping: running jobs finish first; Ctrl-C again ends everything immediately"))
     stop.listen_to_signals()
-    settings = settings_from(TargetOptions(prefix=prefix))
+    settings = given.settings_from(given.TargetOptions(prefix=prefix))
     file = file or settings.bootstrap
     own = ForkServer.open(file).ask_target() if file is not None else None
     # On the private server the application's producers will use the database that it names.
@@ -104,9 +95,10 @@ def dev(
         _private_server(folder, database, mongod) if target is None else nullcontext(target) as uri,
         _reloads(file if reload else None, watch or [], folder) as each_round,
     ):
-        place = Target.parse(uri, target_for(settings, own).prefix)
-        options = CommonOptions(place.uri, place.prefix, bootstrap=file, log_level="debug")
-        return _run(settings_from(options, WorkerOptions(processes=processes)), place, stop, web, each_round)
+        place = Target.parse(uri, given.target_for(settings, own).prefix)
+        common = given.CommonOptions(place.uri, place.prefix, bootstrap=file, log_level="debug")
+        settings = given.settings_from(common, given.WorkerOptions(processes=processes))
+        return _run(settings, place, stop, web, each_round)
 
 
 @contextmanager
@@ -251,9 +243,9 @@ def shell(
         file: Your application: FILE.py or MODULE; add :NAME if it has several Recruiters.
         execute: Run this statement and end.
     """
-    settings = settings_from(common)
+    settings = given.settings_from(common)
     application = load_application(file or settings.bootstrap)
-    recruiter = recruiter_of(application, settings)
+    recruiter = given.recruiter_of(application, settings)
     # The public names of the application and of the modules of its tasks, as if they had been typed here.
     names = {**_task_names(application), "__name__": "__console__", "recruiter": recruiter}
     names |= _public(application.module)

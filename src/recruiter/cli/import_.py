@@ -68,7 +68,7 @@ def import_(
         lines = []
         for name in collection or usual:
             for document in foreign_documents(target, name):
-                lines.append(_done(recruiter, translate(document, renamed), dry_run))
+                lines.append(_import_one(recruiter, translate(document, renamed), dry_run))
     return _report(lines, collection or usual, target, dry_run, output)
 
 
@@ -79,7 +79,8 @@ def _renamed(given: list[str]) -> dict[str, str]:
     return {old: new for old, _, new in pairs}
 
 
-def _done(recruiter: Recruiter, moved: Moved, dry_run: bool) -> _Line:
+def _import_one(recruiter: Recruiter, moved: Moved, dry_run: bool) -> _Line:
+    """Stores one translated document, unless `dry_run`; returns its line of the report."""
     if isinstance(moved, NotMoved):
         return _Line(moved.id, "left", None, moved.reason)
     what = "job" if isinstance(moved, MovedJob) else "scheduler"
@@ -94,7 +95,7 @@ def _done(recruiter: Recruiter, moved: Moved, dry_run: bool) -> _Line:
             notes += [_BEFORE] if known else []
     except JobExists:
         return _Line(moved.id, "left", moved.task, _BEFORE)
-    except StoreError:
+    except StoreError:  # MongoDB is at fault, not this document
         raise
     except RecruiterError as error:
         return _Line(moved.id, "left", moved.task, str(error))

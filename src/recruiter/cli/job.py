@@ -17,16 +17,6 @@ from rich.status import Status
 from recruiter.app import Recruiter
 from recruiter.application import load_application
 from recruiter.cli import options as given
-from recruiter.cli.options import (
-    ApplicationReportOptions,
-    ChangedJobs,
-    ChosenJobs,
-    CountOrAll,
-    FilterOptions,
-    Flag,
-    ReportOptions,
-    recruiter_on,
-)
 from recruiter.cli.output import ask, console, print_error, say, say_json, show
 from recruiter.cli.records import COLUMNS, draw, row
 from recruiter.domain.job import Job
@@ -48,11 +38,11 @@ app = App(name="job")
 @app.command(name="list")
 def list_(
     *,
-    limit: CountOrAll = 50,
+    limit: given.CountOrAll = 50,
     after: str | None = None,
-    full: Flag = False,
-    which: FilterOptions = FilterOptions(),
-    common: ReportOptions = ReportOptions(),
+    full: given.Flag = False,
+    which: given.FilterOptions = given.FilterOptions(),
+    common: given.ReportOptions = given.ReportOptions(),
 ) -> None:
     """Lists running jobs, then waiting jobs in the order in which they start, then ended jobs, the newest first.
 
@@ -65,7 +55,7 @@ def list_(
     wanted = which.to_filter()
     if full and common.output == "table":
         raise SettingsError("--full is for --output json or jsonl; `recruiter job show ID` shows everything of one job")
-    with recruiter_on(common) as recruiter:
+    with given.recruiter_on(common) as recruiter:
         rows: list[dict[str, Any]] = []
         found, next_ = 0, None
         for page in _pages(recruiter, wanted, limit, after, full):
@@ -91,9 +81,9 @@ def list_(
 @app.command
 def count(
     *,
-    exact: Flag = False,
-    which: FilterOptions = FilterOptions(),
-    common: ReportOptions = ReportOptions(),
+    exact: given.Flag = False,
+    which: given.FilterOptions = given.FilterOptions(),
+    common: given.ReportOptions = given.ReportOptions(),
 ) -> None:
     """Counts jobs. `recruiter analytics` counts them by group, task, owner or tag.
 
@@ -101,7 +91,7 @@ def count(
         exact: Count all of them, however long it takes.
     """
     wanted = which.to_filter()
-    with recruiter_on(common) as recruiter:
+    with given.recruiter_on(common) as recruiter:
         number = recruiter.jobs.count(wanted, most=None) if exact else recruiter.jobs.count(wanted)
         if not number.number:
             recruiter.jobs.recognize(wanted)  # raises if a task or group is misspelt: 0 would look like good news
@@ -112,13 +102,13 @@ def count(
 
 
 @app.command(name="show")
-def show_(id: str, /, *, log: CountOrAll = 20, common: ReportOptions = ReportOptions()) -> None:
+def show_(id: str, /, *, log: given.CountOrAll = 20, common: given.ReportOptions = given.ReportOptions()) -> None:
     """Shows a job: why it is not running, its arguments, its history, its attempts and its log.
 
     Args:
         log: How many of the last lines of its log to show; 0 for all.
     """
-    with recruiter_on(common) as recruiter:
+    with given.recruiter_on(common) as recruiter:
         known = recruiter.jobs.id_of(id)
         now = recruiter.explain(known)
         try:
@@ -133,14 +123,14 @@ def show_(id: str, /, *, log: CountOrAll = 20, common: ReportOptions = ReportOpt
 
 
 @app.command
-def cancel(*ids: Ids, chosen: ChangedJobs = ChangedJobs()) -> int:
+def cancel(*ids: Ids, chosen: given.ChangedJobs = given.ChangedJobs()) -> int:
     """Cancels jobs that have not ended, by their ids or by a filter: waiting jobs never run, running jobs are
     stopped."""
     return _act("cancel", ids, chosen, by=chosen.author, reason=chosen.reason)
 
 
 @app.command
-def run(*ids: Ids, chosen: ChangedJobs = ChangedJobs()) -> int:
+def run(*ids: Ids, chosen: given.ChangedJobs = given.ChangedJobs()) -> int:
     """Makes postponed jobs due, by their ids or by a filter, including jobs that wait for their retry or sleep."""
     return _act("run", ids, chosen, by=chosen.author, reason=chosen.reason)
 
@@ -150,7 +140,7 @@ def reschedule(
     *ids: Ids,
     at: str | None = None,
     in_: Annotated[str | None, Parameter(name="--in")] = None,
-    chosen: ChangedJobs = ChangedJobs(),
+    chosen: given.ChangedJobs = given.ChangedJobs(),
 ) -> int:
     """Gives waiting jobs another time, by their ids or by a filter. Jobs that a worker holds are refused.
 
@@ -165,7 +155,7 @@ def reschedule(
 
 
 @app.command
-def reprioritise(*ids: Ids, priority: float, chosen: ChangedJobs = ChangedJobs()) -> int:
+def reprioritise(*ids: Ids, priority: float, chosen: given.ChangedJobs = given.ChangedJobs()) -> int:
     """Gives waiting jobs another priority, by their ids or by a filter. Jobs that a worker holds are refused.
 
     Args:
@@ -176,7 +166,12 @@ def reprioritise(*ids: Ids, priority: float, chosen: ChangedJobs = ChangedJobs()
 
 
 @app.command
-def recover(*ids: Ids, schedule_at: str | None = None, again: Flag = False, chosen: ChosenJobs = ChosenJobs()) -> int:
+def recover(
+    *ids: Ids,
+    schedule_at: str | None = None,
+    again: given.Flag = False,
+    chosen: given.ChosenJobs = given.ChosenJobs(),
+) -> int:
     """Runs ended jobs again, as new jobs, by their ids or by a filter.
 
     A filter without a state selects jobs that failed or were lost and have not been recovered yet. A job that succeeded
@@ -191,7 +186,7 @@ def recover(*ids: Ids, schedule_at: str | None = None, again: Flag = False, chos
 
 
 @app.command
-def remove(*ids: Ids, chosen: ChosenJobs = ChosenJobs()) -> int:
+def remove(*ids: Ids, chosen: given.ChosenJobs = given.ChosenJobs()) -> int:
     """Removes ended jobs for good, by their ids or by a filter. Waiting and running jobs are refused."""
     return _act("remove", ids, chosen)
 
@@ -202,9 +197,9 @@ def signal(
     name: str,
     *,
     data: str | None = None,
-    clear: Flag = False,
+    clear: given.Flag = False,
     by: str | None = None,
-    common: ApplicationReportOptions = ApplicationReportOptions(),
+    common: given.ApplicationReportOptions = given.ApplicationReportOptions(),
 ) -> None:
     """Sends a signal to a job that waits for it, or will (current_job.wait_for).
 
@@ -228,7 +223,7 @@ def signal(
             "give the application with --bootstrap, or --clear if it has none"
         )
     if value is None or clear:
-        with recruiter_on(common) as recruiter:
+        with given.recruiter_on(common) as recruiter:
             recruiter.signal(id, name, value, by=author)
     else:
         with given.application_recruiter(common) as recruiter:
@@ -272,19 +267,19 @@ def _date(text: str) -> datetime:
 # -- actions on many jobs ---------------------------------------------------------------------------------------------
 
 
-def _act(verb: str, ids: Sequence[str], chosen: ChosenJobs, **options: Any) -> int:
+def _act(verb: str, ids: Sequence[str], chosen: given.ChosenJobs, **options: Any) -> int:
     """Returns the exit code: 0 if it was done to all jobs."""
     filter = chosen.which.to_filter()
     if bool(ids) + (not filter.is_empty) + chosen.everything != 1:
         raise SettingsError(f"name the jobs to {verb}: give ids, or a filter such as --task, or --everything")
-    with recruiter_on(chosen) as recruiter:
+    with given.recruiter_on(chosen) as recruiter:
         if ids:
             return _one_by_one(recruiter, JOB_ACTIONS[verb], ids, chosen, options)
         return _many(recruiter, JOB_ACTIONS[verb], filter, chosen, options)
 
 
 def _one_by_one(
-    recruiter: Recruiter, action: JobAction, ids: Sequence[str], chosen: ChosenJobs, options: dict[str, Any]
+    recruiter: Recruiter, action: JobAction, ids: Sequence[str], chosen: given.ChosenJobs, options: dict[str, Any]
 ) -> int:
     """One job after another; an error of one does not stop the others."""
     rows: list[dict[str, Any]] = []
@@ -305,7 +300,7 @@ def _one_by_one(
 
 
 def _one(
-    recruiter: Recruiter, action: JobAction, text: str, chosen: ChosenJobs, options: dict[str, Any]
+    recruiter: Recruiter, action: JobAction, text: str, chosen: given.ChosenJobs, options: dict[str, Any]
 ) -> ActionResult:
     id = recruiter.jobs.id_of(text)
     try:
@@ -319,25 +314,27 @@ def _one(
 
 
 def _many(
-    recruiter: Recruiter, action: JobAction, filter: JobFilter, chosen: ChosenJobs, options: dict[str, Any]
+    recruiter: Recruiter, action: JobAction, filter: JobFilter, chosen: given.ChosenJobs, options: dict[str, Any]
 ) -> int:
-    number = recruiter.jobs.count(action.among(filter, again=options.get("again", False)))
-    if not number.number and number.exact:
-        recruiter.jobs.recognize(filter)
+    """Asks, and then acts on all jobs of the filter. Returns the exit code."""
+    found = recruiter.jobs.count(action.among(filter, again=options.get("again", False)))
+    if not found.number and found.exact:
+        recruiter.jobs.recognize(filter)  # raises for a name with a typing error
         chosen.report(f"There is no job to {action.verb} ({filter}).", {"count": 0})
         return 0
-    one = number == (1, True)
-    jobs = f"{number} {'job' if one else 'jobs'}"
+    one = found == (1, True)
+    jobs = f"{found} {'job' if one else 'jobs'}"
     if not ask(f"{jobs} ({filter}). {action.verb.capitalize()} {'it' if one else 'them'}?", chosen.yes):
         chosen.report(f"Nothing was {action.done.removeprefix('being ')}.", {"count": 0})
         return 1
-    with bar(action.doing, number.number) as progress:
+    with bar(action.doing, found.number) as progress:
         done = action.many(recruiter, filter, progress, everything=filter.is_empty, **options)
     chosen.report(f"{plural(done, 'job is', 'jobs are')} {action.done}.", {"count": done})
     return 0
 
 
 _QUIET_SECONDS = 1.0
+"""A shorter search shows no line."""
 
 
 @contextmanager

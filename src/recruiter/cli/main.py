@@ -115,7 +115,7 @@ def run(arguments: Sequence[str]) -> None:
     write_anything()
     debug = "--debug" in arguments or os.environ.get("RECRUITER_LOG_LEVEL") == "debug"
     arguments = [argument for argument in arguments if argument != "--debug"]
-    if (command := _command_for(arguments)) is not None:
+    if (command := _command_of_php(arguments)) is not None:
         say(f"recruiter: the command is `{command}`", stderr=True)
         sys.exit(2)
     try:
@@ -138,13 +138,14 @@ def run(arguments: Sequence[str]) -> None:
         sys.exit(1)
 
 
-def _command_for(arguments: Sequence[str]) -> str | None:
-    """The command for a command of Recruiter for PHP: `start:worker`, `bko:analytics`, `help start:worker`."""
+def _command_of_php(arguments: Sequence[str]) -> str | None:
+    """How a command of Recruiter for PHP is called here: `start:worker` is `recruiter start worker`, `bko:analytics` is
+    `recruiter analytics`, `help start:worker` is `recruiter start worker --help`. None for any other command."""
     first, second = [*arguments, "", ""][:2]
-    if first == "help" or ":" in first:
-        words = (second if first == "help" else first).removeprefix("bko:").split(":")
-        if words[0] in COMMANDS or words == [""]:
-            return " ".join(["recruiter", *filter(None, words), *(["--help"] if first == "help" else [])])
+    is_help = first == "help"
+    words = (second if is_help else first).removeprefix("bko:").split(":")
+    if (is_help or ":" in first) and (words[0] in COMMANDS or words == [""]):
+        return " ".join(["recruiter", *filter(None, words), *(["--help"] if is_help else [])])
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import zip_longest
+from operator import itemgetter
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -105,7 +106,9 @@ def draw(job: Job, now: str, lines: int) -> None:
     page = console()
     write(page, Text(f"job {as_text(str(job.id))}", style="bold"), soft_wrap=True)
     write(page, Padding(Text(as_text(now), style=_COLOURS.get(job.state, "yellow")), (0, 0, 0, 2)))
-    what, history = _section("what it is", _grid(_facts(job))), _section("what happened (UTC)", _grid(_history(job)))
+    events = sorted(_events(job), key=itemgetter(0))
+    what = _section("what it is", _grid(_facts(job)))
+    history = _section("what happened (UTC)", _grid((_exactly(at), event) for at, event in events))
     if page.width >= 130:  # wide enough for two columns of facts
         both = Table.grid(padding=(0, 6, 0, 0))
         both.add_row(what, history)
@@ -136,9 +139,8 @@ def _grid(rows: Iterator[tuple[str, Any]]) -> Table:
 
 
 def _facts(job: Job) -> Iterator[tuple[str, Any]]:
-    cancelling = job.cancel is not None and not isinstance(job, ArchivedJob)
     state = _state(job)
-    yield "state", f"{state}, being cancelled" if cancelling else state
+    yield "state", f"{state}, being cancelled" if job.cancelling else state
     if isinstance(job, ArchivedJob):
         yield "why", job.why
         yield "reason", job.reason
@@ -183,11 +185,6 @@ def _id(id: Any) -> str | None:
 
 
 # -- what happened ---------------------------------------------------------------------------------------------------
-
-
-def _history(job: Job) -> Iterator[tuple[str, str]]:
-    for at, event in sorted(_events(job), key=lambda dated: dated[0]):
-        yield _exactly(at), event
 
 
 def _events(job: Job) -> Iterator[tuple[datetime, str]]:

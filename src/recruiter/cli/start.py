@@ -51,7 +51,7 @@ def start_recruiter(
 ) -> None:
     """Assigns jobs to workers. Any number of recruiters may run; one leads."""
     settings = settings_from(common, own, probes)
-    with _failures_logged("recruiter", settings), _service_manager("recruiter", settings) as manager:
+    with _service_manager("recruiter", settings) as manager:
         application = load_application(settings.bootstrap)
         facade = recruiter_of(application, settings)
         owners = [owner for owner in application.owners if isinstance(owner, Recruiter)]
@@ -81,7 +81,7 @@ def start_worker(
 ) -> None:
     """Runs jobs, in child processes that have the application loaded."""
     settings = settings_from(common, own, death, probes)
-    with _failures_logged("worker", settings), _service_manager("worker", settings) as manager:
+    with _service_manager("worker", settings) as manager:
         # The supervisor runs no user code, so the application is not loaded here: a child is asked.
         start_resource_tracker()
         fork_server = ForkServer.open(settings.bootstrap, _log_options("worker", settings))
@@ -100,7 +100,7 @@ def start_cleaner(
 ) -> None:
     """Removes old ended jobs, counts waiting jobs when there are very many, and retires dead workers."""
     settings = settings_from(common, own, probes)
-    with _failures_logged("cleaner", settings), _service_manager("cleaner", settings) as manager:
+    with _service_manager("cleaner", settings) as manager:
         application = load_application(settings.bootstrap)
         with _Process("cleaner", settings, application.target, manager) as process:
             CleanerProcess(
@@ -203,28 +203,22 @@ class _Process:
 
 @contextmanager
 def _service_manager(name: str, settings: Settings) -> Iterator[ServiceManager]:
-    """The service manager of this process, with the health port open before the application is loaded."""
+    """The service manager of this process, with the health port open before the application is loaded. Logs the error
+    that ends the process if its log is for machines; otherwise `main` prints it."""
     manager = ServiceManager.of(os.environ)
-    if settings.health_port is not None:
-        manager.health_port = HealthPort(manager.health, name, settings.health_host, settings.health_port)
     try:
+        if settings.health_port is not None:
+            manager.health_port = HealthPort(manager.health, name, settings.health_host, settings.health_port)
         yield manager
-    finally:
-        if manager.health_port is not None:
-            manager.health_port.close()
-
-
-@contextmanager
-def _failures_logged(name: str, settings: Settings) -> Iterator[None]:
-    """Logs the error of a process if its log is for machines; otherwise `main` prints it."""
-    try:
-        yield
     except RecruiterError as error:
         if settings.log_format == "text" and settings.log_config is None:
             raise
         configure(_log_options(name, settings))
         log_events(name)(Event("process.failed", {"error": str(error)}))
         sys.exit(exit_code(error))
+    finally:
+        if manager.health_port is not None:
+            manager.health_port.close()
 
 
 def _log_options(name: str, settings: Settings) -> LogOptions:

@@ -17,15 +17,6 @@ from rich.text import Text
 
 from recruiter.app import Recruiter
 from recruiter.cli import options as given
-from recruiter.cli.options import (
-    PATIENCE_SECONDS,
-    Flag,
-    Pattern,
-    Port,
-    TargetOptions,
-    application_recruiter,
-    recruiter_on,
-)
 from recruiter.cli.output import console, say, write
 from recruiter.errors import SettingsError, StoreUnreachable
 from recruiter.first_use import installing
@@ -41,9 +32,9 @@ Several = Annotated[list[str] | None, Parameter(negative=())]
 class ConsoleOptions:
     host: str = "127.0.0.1"
     "The address to listen on; an address that other machines can reach needs users who sign in."
-    port: Port = PORT
+    port: given.Port = PORT
     "The port to listen on; 0 for any free port."
-    actions: Flag = False
+    actions: given.Flag = False
     """Allow users to cancel, recover and remove jobs, to pause, to set limits and to run schedules. Each action is
     recorded."""
     trust_header: str | None = None
@@ -58,10 +49,10 @@ class ConsoleOptions:
     refused."""
     operator: Several = None
     "A user who may act, with --actions; may be repeated (default: every user). Other users may only look."
-    redact: Pattern = None
+    redact: given.Pattern = None
     """A regular expression: arguments whose names match it are hidden too, in addition to passwords, tokens and the
     like."""
-    redact_only: Pattern = None
+    redact_only: given.Pattern = None
     "The same, but instead of passwords, tokens and the like. An empty text hides nothing."
     root_path: str = ""
     "The path under which a proxy serves the console: /jobs. The proxy may remove it or keep it."
@@ -73,8 +64,8 @@ def web(
     """`recruiter web`."""
     server, package = _imported("recruiter.web.server", "web"), _imported("recruiter.web", "web")
     access = server.access_of(own.host, own.trust_header, own.trusted_proxy or [], own.operator, own.socket)
-    with application_recruiter(common) as recruiter:
-        recruiter.patience = PATIENCE_SECONDS
+    with given.application_recruiter(common) as recruiter:
+        recruiter.patience = given.PATIENCE_SECONDS
         recruiter.store.check()
         app = package.dashboard(
             recruiter,
@@ -119,9 +110,9 @@ def _imported(module: str, extra: str) -> Any:
 def metrics(
     *,
     host: str = "127.0.0.1",
-    port: Port = 9420,
-    once: Flag = False,
-    target: TargetOptions = TargetOptions(),
+    port: given.Port = 9420,
+    once: given.Flag = False,
+    target: given.TargetOptions = given.TargetOptions(),
 ) -> int:
     """`recruiter metrics`.
 
@@ -131,7 +122,7 @@ def metrics(
         once: Print the metrics once, and exit: with 4 if MongoDB cannot be read.
     """
     exposition = _imported("recruiter.metrics", "metrics")
-    with recruiter_on(target) as recruiter:
+    with given.recruiter_on(target) as recruiter:
         exposed = exposition.Exposition(recruiter)
         if once:
             recruiter.store.check()

@@ -20,7 +20,7 @@ for messaging.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any
@@ -61,11 +61,8 @@ class OpenTelemetry(Instrument):
     def _tracer(self) -> Tracer:
         return trace.get_tracer("recruiter", recruiter.__version__, self._provider)
 
-    def producing(self, start: SendStart) -> AbstractContextManager[Any]:
-        return self._producing(start)
-
     @contextmanager
-    def _producing(self, start: SendStart) -> Iterator[None]:
+    def producing(self, start: SendStart) -> Iterator[None]:
         attributes = _attributes("send", start.recruiter, start.group)
         attributes["recruiter.flow.name" if start.is_flow else "recruiter.job.task"] = start.name
         if start.is_flow or start.count != 1:
@@ -84,11 +81,8 @@ class OpenTelemetry(Instrument):
             span.set_attribute("messaging.message.id", str(job.id))
         propagate.inject(carrier)
 
-    def attempt(self, start: AttemptStart) -> AbstractContextManager[Follower]:
-        return self._attempt(start)
-
     @contextmanager
-    def _attempt(self, start: AttemptStart) -> Iterator[Follower]:
+    def attempt(self, start: AttemptStart) -> Iterator[Follower]:
         span, made_in = self._span(start.job, start.number, start.worker, start.recruiter)
         token = context.attach(trace.set_span_in_context(span, made_in))
         try:

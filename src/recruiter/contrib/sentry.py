@@ -75,11 +75,8 @@ class Sentry(Instrument):
         if baggage is not None:  # the baggage of another instrument stays
             carrier["baggage"] = ",".join(filter(None, (carrier.get("baggage"), baggage)))
 
-    def attempt(self, start: AttemptStart) -> AbstractContextManager[Follower]:
-        return self._attempt(start)
-
     @contextmanager
-    def _attempt(self, start: AttemptStart) -> Iterator[Follower]:
+    def attempt(self, start: AttemptStart) -> Iterator[Follower]:
         job = start.job
         with self._scope(job, start.number, start.worker):
             made_in = dict(job.trace_context or {})

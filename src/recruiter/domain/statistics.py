@@ -333,6 +333,7 @@ def add_up(
         execution_time=flow.execution_time,
         step=step,
         series={
+            # The window cuts off the first and the last step.
             max(begin, since): PeriodSummary.of(counts, min(begin + step, until) - max(begin, since))
             for begin, counts in series.items()
         },

@@ -5,7 +5,6 @@ Groups and tasks are counted from indexes and counters, never from the archive.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -173,22 +172,17 @@ Totals = dict[str, dict[str, int]]
 
 def count(store: Store, by: By, now: datetime, within: timedelta) -> Totals:
     """Waiting and running jobs, and jobs that ended `within` a time, in whole minutes."""
-    since, until = window(now, within, now)
-    held = store.roster.held()
     if by == "owner" or by == "tag":
-        field = "username" if by == "owner" else "tags"
-        found = [*store.scheduled.count_by(field, held), *store.archived.count_by(field, since, until)]
-        return _totals(found)
-    place = 0 if by == "group" else 1
-    backlogs = store.queues.waiting(now).of
-    running = Counter(Lane.parse(lane)[:2] for lane in store.due_jobs.lanes_of(held).values())
-    found = []
-    for kind, backlog in backlogs.items():
-        waiting = max(0, backlog.due + backlog.postponed - running[kind])
-        found += [(kind[place], State.WAITING, waiting), (kind[place], State.RUNNING, running[kind])]
-    for counted in store.statistics.read(since, until, None, None):
-        name = counted.group if by == "group" else counted.task
-        found += [(name, State(state), jobs) for state, jobs in counted.counts.ended.items()]
+        field, (since, until) = "username" if by == "owner" else "tags", window(now, within, now)
+        held = store.roster.held()
+        return _totals([*store.scheduled.count_by(field, held), *store.archived.count_by(field, since, until)])
+    place, report = 0 if by == "group" else 1, analyse(store, now, within)
+    found: list[tuple[str, State, int]] = []
+    for kind, queue in report.queues.items():
+        found.append((kind[place], State.WAITING, queue.queued + queue.postponed))
+        found.append((kind[place], State.RUNNING, queue.running + queue.zombies))
+    for kind, summary in report.flows.items():
+        found += [(kind[place], State(state), jobs) for state, jobs in summary.ended.items()]
     return _totals(found)
 
 

@@ -71,10 +71,15 @@ class Slot:
     def __init__(self, annotation: Any) -> None:
         self.annotation = Any if annotation in _UNTYPED else _concrete(annotation)
         self.note: str | None = None
+        """Why values are not checked, if they are not."""
         self.plain = _plain_types(self.annotation)
+        """The types of values that need no check."""
         self._self_describing = _describes_itself(self.annotation)
+        """`encode` alone brings every value back."""
         self._keeps = _keeps_values(self.annotation)
+        """A valid value arrives unchanged."""
         self._drops_keys = _has_typed_dict(self.annotation)
+        """pydantic would drop unknown keys silently."""
         self._adapter: TypeAdapter[Any] | None = None
 
     def store(self, value: Any) -> Any:
@@ -273,7 +278,6 @@ def _keeps_values(annotation: Any, inside: tuple[Any, ...] = ()) -> bool:
 
 
 def _has_typed_dict(annotation: Any) -> bool:
-    """Then unknown keys would be dropped."""
     return _is_typed_dict(annotation) or any(map(_has_typed_dict, get_args(annotation)))
 
 

@@ -23,8 +23,6 @@ NOT_ENDED: frozenset[str] = WAITING | {State.RUNNING}
 CHANGEABLE: frozenset[str] = WAITING - {BLOCKED}
 ENDED: frozenset[str] = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED, State.LOST})
 
-_TIMES = ("", "created_", "scheduled_", "ended_")
-
 
 def _condition(means: str, check: Callable[[str, object], Any], default: Any = None) -> Any:
     return field(default=default, metadata={"means": means, "check": check})
@@ -127,7 +125,8 @@ class JobFilter:
         self._check_contradictions()
 
     def _check_contradictions(self) -> None:
-        for contradiction in _contradictions(self):
+        contradiction = next(_contradictions(self), None)
+        if contradiction is not None:
             raise InvalidFilter(contradiction)
 
     @property
@@ -280,7 +279,7 @@ def _written(name: str, text: str) -> Any:
 
 
 def _contradictions(filter: JobFilter) -> Iterator[str]:
-    for times in _TIMES:
+    for times in ("", "created_", "scheduled_", "ended_"):
         since, until = getattr(filter, f"{times}since"), getattr(filter, f"{times}until")
         if _never(since, until):
             yield f"no job is since {told(since)} and until {told(until)}: the first must be the earlier time"
