@@ -416,21 +416,15 @@ class Recruiter(Producer):
 
     def on_became_leader(self, hook: Callable[[Recruiter], Any]) -> Callable[[Recruiter], Any]:
         """A decorator: calls the function, with the Recruiter, when the recruiter process of this application becomes
-        the leader. A function `recruiter_became_master(recruiter)` in the bootstrap module does the same, and
-        `on_became_master` is the earlier name of this method."""
+        the leader. A function `recruiter_became_master(recruiter)` in the bootstrap module does the same."""
         self.hooks[BECAME_MASTER].append(hook)
         return hook
 
-    on_became_master = on_became_leader
-
     def on_stepped_down(self, hook: Callable[[Recruiter], Any]) -> Callable[[Recruiter], Any]:
         """A decorator: calls the function, with the Recruiter, when the recruiter process of this application is no
-        longer the leader. A function `recruiter_stept_back(recruiter)` in the bootstrap module does the same, and
-        `on_stept_back` is the earlier name of this method."""
+        longer the leader. A function `recruiter_stept_back(recruiter)` in the bootstrap module does the same."""
         self.hooks[STEPT_BACK].append(hook)
         return hook
-
-    on_stept_back = on_stepped_down
 
     # -- for extensions ------------------------------------------------------------------------------------------
 

@@ -504,7 +504,7 @@ def track(iterable: Iterable[T], total: int | None = None, stage: str | None = N
 def _returns(function: Callable[..., Any]) -> Any:
     """The return annotation of the function; Any without one."""
     try:
-        return Signature.of(function).returns
+        return Signature(function).returns
     except (InvalidArguments, TypeError, ValueError):  # functions written in C may have no signature
         return Any
 
@@ -521,7 +521,7 @@ def _take_rules(function: Callable[..., Any], kwargs: dict[str, Any]) -> _StepRu
     if not kwargs.keys() & {"retry", "timeout"}:
         return _StepRules(None, None)
     try:
-        own = Signature.of(function).names
+        own = Signature(function).names
     except (InvalidArguments, TypeError, ValueError):  # functions written in C may have no signature
         own = ()
     retry = None if "retry" in own else kwargs.pop("retry", None)

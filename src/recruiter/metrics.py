@@ -15,7 +15,7 @@ import gzip
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socket import AF_INET, AF_INET6
 
@@ -235,46 +235,44 @@ def may_scrape(authorization: str) -> bool | None:
 def server(exposition: Exposition, host: str, port: int) -> ThreadingHTTPServer:
     """A server that listens there. Raises SettingsError."""
     try:
-        return _server_class(host)((host, port), _handler(exposition))
+        return _ExpositionServer(exposition, host, port)
     except OSError as error:
         reason = error.strerror or error
         raise SettingsError(f"cannot listen on {host}:{port}: {reason}; choose another --port") from None
 
 
-def _server_class(host: str) -> type[ThreadingHTTPServer]:
-    class ExpositionServer(ThreadingHTTPServer):
-        address_family = AF_INET6 if ":" in host else AF_INET
-        daemon_threads = True
+class _ExpositionServer(ThreadingHTTPServer):
+    daemon_threads = True
 
-    return ExpositionServer
+    def __init__(self, exposition: Exposition, host: str, port: int) -> None:
+        self.exposition = exposition
+        self.address_family = AF_INET6 if ":" in host else AF_INET
+        super().__init__((host, port), _ExpositionHandler)
 
 
-def _handler(exposition: Exposition) -> Callable[..., BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        server_version = "recruiter"
-        sys_version = ""
-        timeout = 30
+class _ExpositionHandler(BaseHTTPRequestHandler):
+    server: _ExpositionServer
+    server_version = "recruiter"
+    sys_version = ""
+    timeout = 30
 
-        def do_GET(self) -> None:
-            path = self.path.partition("?")[0]
-            if path == "/":
-                self._answer(200, b"The metrics are at /metrics.\n", {"content-type": "text/plain"})
-            elif path != "/metrics":
-                self._answer(404, b"The metrics are at /metrics.\n", {"content-type": "text/plain"})
-            elif may_scrape(self.headers.get("authorization", "")) is False:
-                self._answer(401, b"Send the token.\n", {"www-authenticate": "Bearer", "content-type": "text/plain"})
-            else:
-                accept = (self.headers.get(name, "") for name in ("accept", "accept-encoding"))
-                self._answer(200, *exposition.written(*accept))
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if path != "/metrics":
+            status = 200 if path == "/" else 404
+            self._answer(status, b"The metrics are at /metrics.\n", {"content-type": "text/plain"})
+        elif may_scrape(self.headers.get("authorization", "")) is False:
+            self._answer(401, b"Send the token.\n", {"www-authenticate": "Bearer", "content-type": "text/plain"})
+        else:
+            accept = (self.headers.get(name, "") for name in ("accept", "accept-encoding"))
+            self._answer(200, *self.server.exposition.written(*accept))
 
-        def _answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
-            self.send_response(status)
-            for name, value in {**headers, "content-length": str(len(body)), "cache-control": "no-store"}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
+    def _answer(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "content-length": str(len(body)), "cache-control": "no-store"}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Scrapes are not logged."""
-
-    return Handler
+    def log_message(self, format: str, *args: object) -> None:
+        """Scrapes are not logged."""

@@ -141,7 +141,19 @@ class Program:
         with self._lock:
             if self._unwanted:
                 raise CommandFailed(f"{command[0]} was not started: its job has ended")
-            self._process = _started(command, cwd, environment, with_input=with_input)
+            try:
+                self._process = subprocess.Popen(
+                    command,
+                    executable=_found(command[0], environment),
+                    cwd=cwd,
+                    env=environment,
+                    stdin=subprocess.PIPE if with_input else subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    bufsize=0,
+                )
+            except OSError as error:
+                raise CommandFailed(f"{command[0]} could not be started: {error}") from error
             return self._process
 
 
@@ -157,24 +169,6 @@ def end_all(programs: Iterable[Program]) -> None:
     _signal(_stopped([member.pid for member in alive]), signal.SIGKILL)
     for process in processes:
         process.wait()
-
-
-def _started(
-    command: Sequence[str], cwd: str | os.PathLike[str] | None, environment: Mapping[str, str], *, with_input: bool
-) -> subprocess.Popen[bytes]:
-    try:
-        return subprocess.Popen(
-            command,
-            executable=_found(command[0], environment),
-            cwd=cwd,
-            env=environment,
-            stdin=subprocess.PIPE if with_input else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-        )
-    except OSError as error:
-        raise CommandFailed(f"{command[0]} could not be started: {error}") from error
 
 
 class _Output:

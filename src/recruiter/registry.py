@@ -70,7 +70,7 @@ class FunctionTask:
 
     @cached_property
     def signature(self) -> Signature:
-        return Signature.of(self.function)
+        return Signature(self.function)
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         return self.signature.bind(args, dict(kwargs))
@@ -111,27 +111,13 @@ class FunctionTask:
         return encode_result(result, self.signature.returns)
 
 
-@dataclass(frozen=True)
 class WorkableTask:
     """A class that exports itself and is rebuilt in another process; a job runs a method of it."""
 
-    workable: type[Workable]
-
-    @property
-    def name(self) -> str:
-        return self.workable.task_name
-
-    @property
-    def aliases(self) -> tuple[str, ...]:
-        return self.workable.task_aliases
-
-    @property
-    def options(self) -> TaskOptions:
-        return self.workable.task_options
-
-    @property
-    def ceiling(self) -> Ceiling | None:
-        return self.workable.task_ceiling
+    def __init__(self, workable: type[Workable]) -> None:
+        self.workable = workable
+        self.name, self.aliases = workable.task_name, workable.task_aliases
+        self.options, self.ceiling = workable.task_options, workable.task_ceiling
 
     def call(self, args: Mapping[str, Any] | Sequence[Any], method: str) -> Call:
         self.check_method(method)

@@ -55,7 +55,7 @@ class Sandbox:
 
     def close(self) -> None:
         """Gives the application back its own database and clock."""
-        self.recruiter.after_send = _nothing
+        self.recruiter.after_send = lambda: None
         self.recruiter.close()
         self.recruiter.point_at(None)
 
@@ -124,7 +124,7 @@ class Sandbox:
             with every_call_runs_user_code():
                 yield
         finally:
-            self.recruiter.after_send = _nothing
+            self.recruiter.after_send = lambda: None
 
     def _run_at_once(self) -> None:
         if not self._running:  # a job that enqueues jobs: they are run after it
@@ -160,10 +160,6 @@ def _given(definition: TaskDefinition, job: Job) -> Mapping[str, Any]:
     if takes and isinstance(job.args, Mapping):
         return job.args
     return definition.arguments(job.args)
-
-
-def _nothing() -> None:
-    pass
 
 
 # -- the fixtures of pytest_plugin.py --------------------------------------------------------------------------

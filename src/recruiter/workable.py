@@ -295,5 +295,5 @@ def _constructor(cls: type[Workable]) -> Signature | None:
     if cls.__init__ is object.__init__:
         return None
     if cls not in _constructors:
-        _constructors[cls] = Signature.of(cls.__init__, skip_first=True, owner=cls)
+        _constructors[cls] = Signature(cls.__init__, skip_first=True, owner=cls)
     return _constructors[cls]

@@ -159,7 +159,7 @@ def carry(annotation: Any, value: Any) -> Any:
     def task(value: Any) -> None: ...
 
     task.__annotations__ = {"value": annotation}
-    signature = Signature.of(task)
+    signature = Signature(task)
     return signature.unbind(signature.bind((value,), {}))[1]["value"]
 
 

@@ -109,8 +109,8 @@ def annotated(annotation: Any) -> Callable[..., Any]:
 
 
 def carry(annotation: Any, value: Any) -> Any:
-    document = Signature.of(annotated(annotation)).bind((value,), {})
-    return Signature.of(annotated(annotation)).unbind(through_bson(document))[1]["value"]
+    document = Signature(annotated(annotation)).bind((value,), {})
+    return Signature(annotated(annotation)).unbind(through_bson(document))[1]["value"]
 
 
 @st.composite
@@ -163,8 +163,8 @@ def test_every_kind_of_parameter(given_values: tuple[Any, str, list[Any], dict[s
 
     def task(first: Any, /, second: str, *rest: Any, **options: Any) -> None: ...
 
-    document = Signature.of(task).bind((first, second, *rest), options)
-    args, kwargs = Signature.of(task).unbind(through_bson(document))
+    document = Signature(task).bind((first, second, *rest), options)
+    args, kwargs = Signature(task).unbind(through_bson(document))
     bound = {"first": args[0], "rest": args[2:]} if rest else {"first": args[0]}
     second_back = args[1] if rest else kwargs.pop("second")
     assert same((first, second, options), (bound["first"], second_back, kwargs))
@@ -192,7 +192,7 @@ documents = st.recursive(
 @given(documents, st.sampled_from([Any, int, str, Basket, Item, date, list[Color], dict[int, Item]]))
 @settings(max_examples=examples(200), deadline=None)
 def test_no_document_does_more_than_fit_or_be_refused(document: Any, annotation: Any) -> None:
-    signature = Signature.of(annotated(annotation))
+    signature = Signature(annotated(annotation))
     for written in (document, {"value": document}, [document]):
         try:
             args, kwargs = signature.unbind(written)

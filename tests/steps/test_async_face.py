@@ -57,8 +57,6 @@ SILENT: dict[type, set[str]] = {
             "listen",
             "point_at",
             "close",
-            "on_became_master",
-            "on_stept_back",
             "on_became_leader",
             "on_stepped_down",
             "instrument",

@@ -37,7 +37,7 @@ def through_bson(value: Any) -> Any:
 
 def travelled(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Bound here, stored, and unbound by a signature that has seen nothing of this one."""
-    return Signature.of(function).unbind(through_bson(Signature.of(function).bind(args, kwargs)))
+    return Signature(function).unbind(through_bson(Signature(function).bind(args, kwargs)))
 
 
 def carry(annotation: Any, value: Any) -> Any:
@@ -93,7 +93,7 @@ class TestUnbinding:
         def task(day: date, total: Decimal, path: Path, color: Color, where: Point) -> None: ...
 
         written = {"day": "2030-01-31", "total": "1.10", "path": "/a", "color": "red", "where": {"x": 1}}
-        assert Signature.of(task).unbind(written)[1] == {
+        assert Signature(task).unbind(written)[1] == {
             "day": date(2030, 1, 31),
             "total": Decimal("1.10"),
             "path": Path("/a"),
@@ -108,13 +108,13 @@ class TestKindsOfParameters:
 
         assert travelled(task, 1, 20, d=5, a=7) == ((1, 20), {"d": 5, "a": 7})
         assert travelled(task, 1) == ((1,), {})
-        assert Signature.of(task).unbind({"a": 1, "c": 30}) == ((1, 2, 30), {})
+        assert Signature(task).unbind({"a": 1, "c": 30}) == ((1, 2, 30), {})
 
     def test_options_cannot_smuggle_a_parameter_past_its_check(self) -> None:
         def task(a: int = 1, **options: Any) -> None: ...
 
         with pytest.raises(InvalidArguments, match="a is a parameter of its own"):
-            Signature.of(task).unbind({"options": {"a": "not an int"}})
+            Signature(task).unbind({"options": {"a": "not an int"}})
 
     def test_classes_with_fields(self) -> None:
         @dataclass
@@ -124,16 +124,16 @@ class TestKindsOfParameters:
 
         assert travelled(Scaled, 1, by=3) == ((), {"n": 1, "by": 3})
         with pytest.raises(InvalidArguments, match="by: expected int"):
-            Signature.of(Scaled).bind((1, "x"), {})
+            Signature(Scaled).bind((1, "x"), {})
         with pytest.raises(InvalidArguments, match="number: expected int"):
-            Signature.of(Address).bind((), {"Street": "a", "number": "x"})
+            Signature(Address).bind((), {"Street": "a", "number": "x"})
 
 
 class TestAnnotationsThatCannotBeRead:
     def test_one_unresolved_name_does_not_spoil_the_others(self) -> None:
         def task(thing: Missing, count: int) -> None: ...
 
-        signature = Signature.of(task)
+        signature = Signature(task)
         assert signature.bind(({"a": 1}, 5), {}) == {"thing": {"a": 1}, "count": 5}
         assert len(signature.notes) == 1
         assert "thing: 'Missing' is not checked" in signature.notes[0]
@@ -144,7 +144,7 @@ class TestAnnotationsThatCannotBeRead:
         def task(a: Any) -> None: ...
 
         task.__annotations__ = {"a": 5}
-        signature = Signature.of(task)
+        signature = Signature(task)
         assert signature.bind(([1],), {}) == {"a": [1]}
         assert "is not checked" in signature.notes[0]
 

@@ -36,7 +36,7 @@ def travelled(args: dict[str, Any], *results: dict[str, Any]) -> Any:
 
 
 def test_results_in_lists_dicts_and_variable_arguments() -> None:
-    signature = Signature.of(merge)
+    signature = Signature(merge)
     one, other = StepResult(STEP, int), StepResult(OTHER, int)
     args = signature.bind(([one, 2], {"x": other}, one), {"factor": other})
     assert isinstance(args, WithResults)
@@ -72,6 +72,6 @@ def test_only_what_cannot_fit_is_refused(returns: Any, annotation: Any, fits: bo
 
 def test_what_stands_beside_results_is_checked_too() -> None:
     with pytest.raises(InvalidArguments, match=r"parts: expected int, got str"):
-        Signature.of(merge).bind(([StepResult(STEP, int), "two"], {}), {})
+        Signature(merge).bind(([StepResult(STEP, int), "two"], {}), {})
     with pytest.raises(UnsupportedValue):
-        Signature.of(anything).bind(([StepResult(STEP), object()],), {})
+        Signature(anything).bind(([StepResult(STEP), object()],), {})

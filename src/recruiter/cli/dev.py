@@ -140,7 +140,7 @@ def _reloads(bootstrap: str | None, folders: Sequence[Path], data: Path) -> Iter
     the fleet calls in every round."""
     if bootstrap is None:
         yield lambda _fleet: None
-    elif not is_installed():
+    elif importlib.util.find_spec("watchfiles") is None:
         _say(f"files are not watched; to reload them when they change: {installing('reload')}")
         yield lambda _fleet: None
     else:
@@ -151,11 +151,6 @@ def _reloads(bootstrap: str | None, folders: Sequence[Path], data: Path) -> Iter
 
 def _say(*parts: str | tuple[str, str]) -> None:
     write(console(stderr=True), Text.assemble(*parts), soft_wrap=True)
-
-
-def is_installed() -> bool:
-    """Whether the extra is there."""
-    return importlib.util.find_spec("watchfiles") is not None
 
 
 def folder_of(bootstrap: str) -> Path:

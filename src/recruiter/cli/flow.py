@@ -69,8 +69,12 @@ def show_(id: str, /, *, common: ShowFlowOptions = ShowFlowOptions()) -> None:
             write(console(), Text(mermaid(steps, subs)), soft_wrap=True)
             return
         if common.output != "table":
-            rows = {"flow": [_step_row(step) for step in steps], "sub_flows": [asdict(sub) for sub in subs]}
-            say_json({**_row(report), **rows}, common.output)
+            rows = [
+                asdict(step)
+                | {kind: [id for id in step.after if id in getattr(step, kind)] for kind in ("any", "failed")}
+                for step in steps
+            ]
+            say_json({**_row(report), "flow": rows, "sub_flows": [asdict(sub) for sub in subs]}, common.output)
             return
         say(_described(report))
         for sub in subs:
@@ -125,11 +129,6 @@ def recover(id: str, /, *, lost: Flag = False, common: ReportOptions = ReportOpt
         common.report(f"{_steps(recovered)} recovered", {"id": id, "count": recovered, "lost": left})
         if left and common.output == "table":
             say(f"Lost steps may have done their work and stay unchanged: {left}. Recover them with --lost")
-
-
-def _step_row(step: StepReport) -> dict[str, Any]:
-    parts = {name: [id for id in step.after if id in getattr(step, name)] for name in ("any", "failed")}
-    return {**asdict(step), **parts}
 
 
 def _steps(count: int) -> str:

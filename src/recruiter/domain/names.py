@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import TypeGuard
 from uuid import UUID
 
 from bson import ObjectId
+from bson.code import Code
 
 from recruiter.domain.text import is_unicode, said_by, shown
 from recruiter.errors import InvalidJob, InvalidName
@@ -19,6 +21,8 @@ from recruiter.errors import InvalidJob, InvalidName
 JobId = ObjectId | str | int | UUID
 """The id of a job: made by Recruiter (ObjectId) or given by the producer."""
 
+LONGEST_ID = 1_000
+"""Characters of a job id that is a string: the ids of thousands of jobs are in one roster document."""
 DEFAULT_GROUP = "generic"
 DEFAULT_METHOD = "execute"
 CANCELLED_LANE = "/cancelled"
@@ -36,6 +40,15 @@ _PREFIX_PART = r"(?!system\b)[A-Za-z_][A-Za-z0-9_]*"
 _PREFIX = re.compile(rf"({_PREFIX_PART}(\.{_PREFIX_PART})*\.?)?", re.ASCII)
 _MAX_PREFIX_CHARACTERS = 64
 """MongoDB allows 255 for a database, a dot and a collection together."""
+
+
+def is_job_id(value: object) -> TypeGuard[JobId]:
+    """`Code` is a `str` for Python, and cannot be hashed."""
+    if isinstance(value, str):
+        return len(value) <= LONGEST_ID and not isinstance(value, Code)
+    if isinstance(value, int):
+        return not isinstance(value, bool) and -(2**63) <= value < 2**63
+    return isinstance(value, ObjectId | UUID)
 
 
 def id_told(id: object) -> str:

@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TypeGuard, TypeVar
-from uuid import UUID
 
-from bson import ObjectId
 from bson.code import Code
 
 from recruiter.domain.job import JobId
+from recruiter.domain.names import LONGEST_ID as LONGEST_ID
+from recruiter.domain.names import is_job_id as is_job_id
 from recruiter.domain.names import plain
 from recruiter.domain.text import is_unicode, shown
 from recruiter.errors import InvalidJob, UnreadableDocument
@@ -29,8 +29,6 @@ BELIEVED_TERM: Final = 2**52
 HIGHEST_TERM: Final = BELIEVED_TERM + 2**32
 """The highest term that can be read. A leader that has exceeded an accepted term can still take new terms."""
 LONGEST_TEXT: Final = 10_000
-LONGEST_ID: Final = 1_000
-"""Characters of a job id that is a string: the ids of thousands of jobs are in one roster document."""
 _FOR_SEVERAL = "; for several jobs: recruiter.jobs.cancel(ids=[…]), or list, recover and remove with ids"
 
 _REQUIRED: Any = object()
@@ -49,15 +47,6 @@ def validator(required: str = "", **types: str | Mapping[str, Any]) -> dict[str,
 def _names(types: str) -> str | list[str]:
     names = types.split()
     return names if len(names) > 1 else types
-
-
-def is_job_id(value: object) -> TypeGuard[JobId]:
-    """`Code` is a `str` for Python, and cannot be hashed."""
-    if isinstance(value, str):
-        return len(value) <= LONGEST_ID and not isinstance(value, Code)
-    if isinstance(value, int):
-        return not isinstance(value, bool) and -(2**63) <= value < 2**63
-    return isinstance(value, ObjectId | UUID)
 
 
 def check_id(id: object) -> JobId:

@@ -49,19 +49,17 @@ class _Parameters:
 
 
 class Signature:
-    """The parameters of a function. Annotations are read on first use."""
+    """The parameters of a function or class. Annotations are read on first use.
 
-    def __init__(self, function: Callable[..., Any], skip_first: bool = False, owner: type | None = None) -> None:
+    `skip_first` leaves out `self`. For the constructor of a dataclass, `owner` is the dataclass: the annotations of its
+    fields may come from other modules.
+    """
+
+    def __init__(self, function: Callable[..., Any], *, skip_first: bool = False, owner: type | None = None) -> None:
         self._function = function
         self._owner = owner
         self._skip_first = skip_first
         self._unresolved: list[str] = []
-
-    @classmethod
-    def of(cls, function: Callable[..., Any], *, skip_first: bool = False, owner: type | None = None) -> Signature:
-        """The signature of a function or class; `skip_first` leaves out `self`. For the constructor of a dataclass,
-        `owner` is the dataclass: the annotations of its fields may come from other modules."""
-        return cls(function, skip_first, owner)
 
     @property
     def name(self) -> str:

@@ -20,7 +20,7 @@ from bson import ObjectId
 from recruiter.domain.arguments.values import MAX_DEPTH, to_bson
 from recruiter.domain.duration import to_timedelta
 from recruiter.domain.job import JobId
-from recruiter.domain.names import check_name, plain
+from recruiter.domain.names import check_name, is_job_id, plain
 from recruiter.domain.retry.decision import exception_names
 from recruiter.domain.state import State
 from recruiter.domain.text import is_unicode, shown
@@ -118,24 +118,12 @@ def ids(name: str, value: object) -> tuple[JobId, ...]:
     """Every possible id: a string may stand for another type."""
     ids = _values(name, value, ObjectId | str | int | UUID)
     for id in ids:
-        if not _is_id(id):
+        if not is_job_id(id) or id == "" or (isinstance(id, str) and not is_unicode(id)):
             raise InvalidFilter(
                 f"{name} is {shown(id)}; an id is an ObjectId, a text of up to {_MAX_CHARACTERS:,} characters, "
                 "an integer of 64 bits or a UUID"
             )
     return tuple(dict.fromkeys(written for id in ids for written in (ids_written(id) if isinstance(id, str) else [id])))
-
-
-def _is_id(id: object) -> bool:
-    match id:
-        case bool():
-            return False
-        case int():
-            return -LARGEST_INTEGER <= id < LARGEST_INTEGER
-        case str():
-            return 0 < len(id) <= _MAX_CHARACTERS and is_unicode(id)
-        case _:
-            return isinstance(id, ObjectId | UUID)
 
 
 def _values(name: str, value: object, kind: Any) -> tuple[Any, ...]:
