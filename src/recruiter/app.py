@@ -451,7 +451,6 @@ class Recruiter(Producer):
         raise UnknownTask(f"{shown(task)} is not a task: give its name, the decorated function, or a Workable class")
 
     def _names_of(self, task: TaskLike) -> list[str]:
-        """All the names under which its jobs may wait."""
         definition = self.definition_of(task)
         return [definition.name, *definition.aliases]
 

@@ -115,8 +115,6 @@ class Instrument:
 
 
 class Following:
-    """One attempt, followed by all instruments."""
-
     def __init__(self, guard: Callable[..., None]) -> None:
         self._guard = guard
         self._open: list[tuple[AbstractContextManager[Follower], Follower]] = []
@@ -147,8 +145,6 @@ class Following:
 
 
 class Instruments:
-    """The instruments of one Recruiter."""
-
     def __init__(self, events: Events) -> None:
         self._events = events
         self._all: list[Instrument] = []
@@ -185,7 +181,6 @@ class Instruments:
                 self._guard(block, block.__exit__, *outcome)
 
     def stamped(self, job: Job) -> Job:
-        """The job with the context of its instruments."""
         if not self._all:
             return job
         carrier: dict[str, str] = {}

@@ -67,7 +67,6 @@ class Interruptible:
 
     @property
     def inside(self) -> bool:
-        """Whether its code is running."""
         return self._thread is not None or self._task is not None
 
     def interrupt(self, error: JobTimedOut | JobCancelled) -> None:

@@ -23,8 +23,6 @@ class ActionResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobAction:
-    """An action on jobs."""
-
     verb: str
     method: str
     """Of `Recruiter`, for one job, and of `recruiter.jobs`, for the jobs of a filter."""

@@ -55,8 +55,6 @@ class CommandResult(TypedDict):
 
 
 class ProcessOptions(TypedDict, total=False):
-    """How to run a program."""
-
     on_line: OnLine | None
     cwd: str | os.PathLike[str] | None
     env: Mapping[str, str] | None

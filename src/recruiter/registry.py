@@ -207,7 +207,6 @@ class Registry:
 
     @property
     def own_names(self) -> set[str]:
-        """The names of its tasks, without workables."""
         return set(self._tasks)
 
     def get(self, name: str) -> TaskDefinition:

@@ -102,8 +102,6 @@ class TargetSettings(BaseSettings):
 
 
 class Settings(TargetSettings):
-    """All settings of a process."""
-
     model_config = SettingsConfigDict(env_prefix="RECRUITER_", extra="forbid", frozen=True)
 
     bootstrap: str | None = None

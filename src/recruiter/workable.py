@@ -231,7 +231,6 @@ def stored(workable: Workable) -> dict[str, Any]:
 
 
 def parameters_of(cls: type[Workable]) -> tuple[str, ...]:
-    """The names of its parameters."""
     if is_model(cls):
         return tuple(cls.model_fields)
     constructor = _constructor(cls)

@@ -15,7 +15,6 @@ _ANY_ADDRESS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def main() -> None:
-    """Ends the process."""
     question = _question(sys.argv[1:], os.environ)
     if question is not None:
         sys.exit(ask_port(*question))

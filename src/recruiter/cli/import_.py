@@ -26,8 +26,6 @@ _BEFORE = "it was imported before"
 
 @dataclass(frozen=True)
 class _Line:
-    """The outcome for one document."""
-
     id: str
     what: str
     task: str | None

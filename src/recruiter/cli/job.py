@@ -248,7 +248,6 @@ def _pages(recruiter: Recruiter, wanted: JobFilter, limit: int, after: str | Non
 
 
 def _rows(recruiter: Recruiter, jobs: Page[Job], now: datetime) -> list[dict[str, Any]]:
-    """For people, with why the due ones wait."""
     waiting = [job for job in jobs if job.state is State.WAITING and not job.blocked]
     due = {job.id: Lane.parse(job.lane) for job in waiting if job.scheduled_at <= now}
     reasons = waiting_reasons(recruiter.store, set(due.values()), now)

@@ -81,8 +81,6 @@ class ApplicationOptions(TargetOptions):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class AuthorOptions:
-    """The author of a change, and the reason."""
-
     reason: str | None = None
     "The reason, shown with the change."
     by: str | None = None

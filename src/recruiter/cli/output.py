@@ -76,12 +76,10 @@ def say(text: object, *, stderr: bool = False) -> None:
 
 
 def write_script(text: str) -> None:
-    """Prints a script unchanged."""
     print(text)
 
 
 def say_json(value: Any, output: Output) -> None:
-    """One thing as JSON."""
     print(as_json(value, output))
 
 

@@ -88,8 +88,6 @@ def problem(code: Code, text: str, todo: str) -> Finding:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """The thresholds of the findings."""
-
     silent: timedelta = SILENT
     """A process without a heartbeat for this time counts as dead."""
     standing_by: timedelta = timedelta(seconds=8)

@@ -36,7 +36,6 @@ def to_timedelta(value: DurationLike) -> timedelta:
 
 
 def to_seconds(value: DurationLike) -> float:
-    """The duration in seconds, fractions kept."""
     return to_timedelta(value).total_seconds()
 
 

@@ -73,7 +73,6 @@ class SignalWait(NamedTuple):
 
     @property
     def told(self) -> str:
-        """The signals in words."""
         return signals_told(self.names)
 
 

@@ -39,8 +39,6 @@ Arguments = Mapping[str, Any] | Sequence[Any]
 
 @dataclass(frozen=True)
 class MovedJob:
-    """A job that waits there."""
-
     id: str
     """Derived from its id there, so that it cannot be imported twice."""
     task: str
@@ -54,8 +52,6 @@ class MovedJob:
 
 @dataclass(frozen=True)
 class MovedScheduler:
-    """A job that repeats there."""
-
     id: str
     urn: str
     task: str
@@ -69,8 +65,6 @@ class MovedScheduler:
 
 @dataclass(frozen=True)
 class NotMoved:
-    """A document that is left where it is."""
-
     id: str
     reason: str
 
@@ -85,7 +79,6 @@ def task_name(name: object, renamed: Mapping[str, str]) -> str:
 
 
 def moment(value: object) -> datetime | None:
-    """A date of the foreign document, in UTC."""
     if not isinstance(value, datetime):
         return None
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
@@ -102,7 +95,6 @@ def arguments(value: object) -> Arguments:
 
 
 def from_agenda(document: Mapping[str, Any], renamed: Mapping[str, str]) -> Moved:
-    """Translates a document of `agendaJobs`."""
     id = f"agenda:{document['_id']}"
     if not isinstance(document.get("name"), str):
         return NotMoved(id, "it has no name")
@@ -222,7 +214,6 @@ class _Reader(pickle.Unpickler):
 
 
 def from_apscheduler(document: Mapping[str, Any], renamed: Mapping[str, str]) -> Moved:
-    """Translates a document of the job store."""
     id = f"apscheduler:{document['_id']}"
     try:
         state = _Reader(io.BytesIO(document["job_state"])).load()
@@ -355,7 +346,6 @@ _HOW_OFTEN, _WAIT, _FIRST_WAIT = (
 
 
 def from_recruiter_php(document: Mapping[str, Any], renamed: Mapping[str, str]) -> Moved:
-    """Translates a document of one of the two collections."""
     id = f"recruiter-php:{document['_id']}"
     try:
         return (_php_scheduler if "schedule_policy" in document else _php_job)(id, document, renamed)

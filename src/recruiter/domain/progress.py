@@ -88,7 +88,6 @@ class Recorder:
         self._note(clean(head(stage, LONGEST_NAME)), progress, at)
 
     def progress(self, value: float, at: datetime) -> None:
-        """Reports progress in the current stage."""
         self._note(self._status[-1].stage if self._begun else None, value, at)
 
     def log(self, text: str, at: datetime) -> None:

@@ -81,7 +81,6 @@ def _started(pid: int) -> float:
 
 
 def read_record(folder: Path) -> ServerRecord | None:
-    """The folder's record; None without a readable one."""
     try:
         found = json.loads((folder / "server.json").read_text())
         return ServerRecord(port=int(found["port"]), pid=int(found["pid"]), started=float(found["started"]))
@@ -199,8 +198,6 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class MongodProcess:
-    """One run of mongod, from its start to its end."""
-
     def __init__(self, command: Sequence[str], log: Path) -> None:
         self.owner = os.getpid()
         self._ended = threading.Event()

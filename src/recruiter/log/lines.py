@@ -125,7 +125,6 @@ def _message(record: logging.LogRecord) -> str:
 
 
 def _about(record: logging.LogRecord) -> str:
-    """The job that logged the record."""
     job = context_of(record)
     if not job or _event(record) is not None:
         return ""
@@ -141,7 +140,6 @@ def _trace(record: logging.LogRecord) -> str | None:
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    """The fields that the application has added with `extra=`."""
     return {
         key: value
         for key, value in vars(record).items()

@@ -52,7 +52,6 @@ def history(store: Store, within: timedelta) -> Analytics:
 
 
 def waiting(store: Store, at: datetime) -> dict[Kind, Queue]:
-    """Jobs that have not ended, by group and task."""
     return _queues(store, store.queues.waiting(at).of)
 
 
@@ -197,8 +196,6 @@ def _totals(found: Iterable[tuple[str, State, int]]) -> Totals:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A running job, with its progress."""
-
     id: JobId
     task: str
     worker: str
@@ -209,8 +206,6 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class LiveView:
-    """How the fleet is now."""
-
     at: datetime
     lease: Lease | None
     workers: Parsed[RosterEntry]
@@ -222,7 +217,6 @@ class LiveView:
 
     @property
     def leader(self) -> Lease | None:
-        """The lease of the leader, if one leads."""
         return self.lease if self.lease is not None and self.lease.leads(self.at) else None
 
 

@@ -62,7 +62,6 @@ class LimitUse:
 
 
 def limit_uses(store: Store, rules: Rules, now: datetime) -> list[LimitUse]:
-    """All limits, by subject."""
     if not rules.limits:
         return []
     situation = read_situation(store, rules, now)

@@ -106,8 +106,6 @@ class ShellCommand(Workable):
 
 
 class _Permission:
-    """The programs that jobs may run in this process."""
-
     def __init__(self) -> None:
         self.revoke()
 

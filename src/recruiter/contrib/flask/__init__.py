@@ -1,16 +1,6 @@
 """Recruiter in Flask: an extension with `init_app`, jobs that run in the application's context, and `flask recruiter`.
 
-jobs = FlaskRecruiter()
-
-def create_app() -> Flask:
-    app = Flask(__name__)
-    app.config["RECRUITER_TARGET"] = "mongodb://localhost:27017/shop"
-    jobs.init_app(app)
-    return app
-
-@jobs.task
-def send_welcome(to: str) -> None:
-    current_app.logger.info("welcome, %s", to)
+docs/how-to/flask.md has an application.
 """
 
 from __future__ import annotations

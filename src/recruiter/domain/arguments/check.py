@@ -67,7 +67,6 @@ class Signature:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of its parameters, in order."""
         return tuple(self._plan.slots)
 
     @property
@@ -153,7 +152,6 @@ class Signature:
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
-        """The annotations that can be resolved."""
         function = _annotated(self._function)
         try:
             if self._owner is not None and is_dataclass(self._owner):
@@ -275,7 +273,6 @@ def _check_names(options: Mapping[str, Any], place: str) -> None:
 
 
 def _annotated(function: Any) -> Any:
-    """The object that has the annotations of a callable."""
     while isinstance(function, partial):
         function = function.func
     if isinstance(function, type):

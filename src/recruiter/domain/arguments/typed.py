@@ -318,7 +318,6 @@ def load_pydantic() -> None:
 
 
 def is_model(cls: type) -> TypeGuard[type[BaseModel]]:
-    """Whether this class is a pydantic model."""
     known = sys.modules.get("pydantic.main")
     return known is not None and issubclass(cls, known.BaseModel)
 
@@ -331,12 +330,10 @@ def is_root_model(cls: type) -> TypeGuard[type[RootModel[Any]]]:
 
 
 def is_validation_error(error: Exception) -> TypeGuard[ValidationError]:
-    """Whether pydantic raised it about a value."""
     return isinstance(error, import_module("pydantic").ValidationError)
 
 
 def adapter_of(annotation: Any) -> TypeAdapter[Any]:
-    """Checks and rebuilds values of this type."""
     pydantic = import_module("pydantic")
     adapter: TypeAdapter[Any]
     try:

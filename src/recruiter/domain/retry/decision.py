@@ -2,17 +2,7 @@
 
     a run raised, or its process died ──▶ decide(policy, failure, …) ──▶ Retry(at, group) │ Archive(why, reason)
 
-A custom policy is a class with `decide`, `export` and `import_`; register it where your tasks are:
-
-    @policies.register
-    @dataclass(frozen=True)
-    class NightShift(RetryPolicy):
-        hours: int
-
-        def decide(self, failure: Failure) -> Decision | None:
-            if failure.attempt > 5:
-                return None                                   # not again
-            return Retry(failure.failed_at + timedelta(hours=self.hours), group="night")
+A custom policy is a class with `decide`, registered where the tasks are (docs/how-to/retries.md).
 """
 
 from __future__ import annotations
@@ -164,7 +154,6 @@ def _answer(policy: RetryPolicy, failure: Failure) -> Decision:
 
 
 def check_max_crashes(value: object) -> int:
-    """Checks `max_crashes`. Raises InvalidJob."""
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_ATTEMPTS:
         raise InvalidJob(f"max_crashes is a whole number from 1 to {MOST_ATTEMPTS:,}, not {said_by(value, repr, 100)}")
     return value

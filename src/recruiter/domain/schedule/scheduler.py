@@ -8,14 +8,7 @@ about due occurrences.
 An occurrence is an instant without a number. So two leaders, or a restarted leader, give the same id to the same
 occurrence, and the second leader finds that its job exists.
 
-A custom policy is a class with `next_after`; register it where your tasks are:
-
-    @schedules.register
-    @dataclass(frozen=True)
-    class FullMoon(SchedulePolicy):
-        at_hour: int
-
-        def next_after(self, moment: datetime) -> datetime | None: ...
+A custom policy is a class with `next_after`, registered where the tasks are (docs/how-to/repeatable-jobs.md).
 """
 
 from __future__ import annotations
@@ -283,7 +276,6 @@ class Scheduler:
         return (template, self.schedule, self.overlap, self.late, self.window, self.must_succeed_within)
 
     def occurrence(self, instant: datetime, now: datetime) -> Job:
-        """The job of this occurrence."""
         return replace(
             self.template,
             id=occurrence_id(self.urn, instant),
