@@ -90,19 +90,10 @@ def problem(code: Code, text: str, todo: str) -> Finding:
 class Thresholds:
     silent: timedelta = SILENT
     """A process without a heartbeat for this time counts as dead."""
-    standing_by: timedelta = timedelta(seconds=8)
-    """A recruiter shows life every 5 seconds; after this time it does not count."""
-    clock: timedelta = timedelta(seconds=2)
-    """Largest difference between the clocks of a host and the server."""
-    takeovers: int = 5
-    """Number of terms in `takeovers_within` that is a problem."""
-    takeovers_within: timedelta = timedelta(minutes=10)
     behind: timedelta = timedelta(minutes=1)
     """Longest lag of a secondary."""
     short_oplog: timedelta = timedelta(hours=24)
     shortest_oplog: timedelta = timedelta(hours=1)
-    disk_filling: float = 0.8
-    disk_full: float = 0.9
     majority: float = 3.0
     """Seconds for a majority to confirm something."""
     late_job: timedelta = timedelta(minutes=5)
@@ -112,14 +103,7 @@ class Thresholds:
     counting: float = 5.0
     """Seconds for counting all jobs that wait."""
     lanes_told: int = 20
-    set_aside: timedelta = timedelta(days=1)
-    """Older archived documents are not reported."""
-    set_aside_told: int = 10
     unreadable_told: int = 20
     """Number of documents to name in each collection; the others are counted."""
     unreadable_counted: int = 10_000
     """Number of documents to count in each collection."""
-    unreadable_since: timedelta = timedelta(days=7)
-    """Jobs that ended earlier are not checked."""
-    late: timedelta = timedelta(minutes=1)
-    """Longest delay of an occurrence."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from recruiter.doctor.findings import Code, Finding, Thresholds, note, ok, problem
-from recruiter.domain.duration import elapsed, humanize
+from recruiter.domain.duration import elapsed
 from recruiter.domain.text import plural, remark
 from recruiter.store.collections.leases import Lease
 from recruiter.store.database import ServerFacts, Store
@@ -27,27 +27,27 @@ def _leader(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Fi
         yield problem(Code.NO_LEADER, text, _START_RECRUITER)
         return
     since = f" for {elapsed(now - lease.since)}" if lease.since is not None else ""
-    yield ok(f"{who} leads{since}, term {lease.term}; {_standing_by(store, lease, thresholds)}")
-    yield from _takeovers(lease, now, thresholds)
+    yield ok(f"{who} leads{since}, term {lease.term}; {_standing_by(store, lease)}")
+    yield from _takeovers(lease, now)
 
 
-def _standing_by(store: Store, lease: Lease, thresholds: Thresholds) -> str:
+def _standing_by(store: Store, lease: Lease) -> str:
     others = [
         entry
         for entry in store.processes.entries()
         if entry.role == "recruiter"
         and (entry.host, entry.pid) != (lease.host, lease.pid)
-        and store.clock.now() - entry.seen_at <= thresholds.standing_by
+        and store.clock.now() - entry.seen_at <= timedelta(seconds=8)  # it shows life every 5 seconds
     ]
     return f"{len(others)} stand by" if len(others) > 1 else "1 stands by" if others else "no other recruiter stands by"
 
 
-def _takeovers(lease: Lease, now: datetime, thresholds: Thresholds) -> Iterator[Finding]:
-    lately = [moment for moment in lease.takeovers if now - moment <= thresholds.takeovers_within]
-    if len(lately) >= thresholds.takeovers:
+def _takeovers(lease: Lease, now: datetime) -> Iterator[Finding]:
+    lately = [moment for moment in lease.takeovers if now - moment <= timedelta(minutes=10)]
+    if len(lately) >= 5:
         yield problem(
             Code.TAKEOVERS,
-            f"the leader has changed {len(lately)} times in the last {humanize(thresholds.takeovers_within)}: "
+            f"the leader has changed {len(lately)} times in the last 10m: "
             "leaders were without MongoDB, or without processor time, for longer than the lease",
             "Look at the recruiters' logs, and at the load of MongoDB and of their hosts; or raise --lease-time",
         )
@@ -95,13 +95,13 @@ def _cleaner(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[F
         yield note(Code.NO_CLEANER, text, "Start one: recruiter start cleaner")
 
 
-def _clocks(store: Store, facts: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
+def _clocks(store: Store, facts: ServerFacts, _: Thresholds) -> Iterator[Finding]:
     """A wrong clock does not delay jobs, because all processes use the server's clock."""
     measured = [(entry.host, entry.clock_offset) for entry in store.processes.entries()]
     measured += [(entry.host, entry.clock_offset) for entry in store.roster.entries()]
     offsets = {host: timedelta(seconds=offset) for host, offset in measured if offset is not None}
     offsets["this host"] = facts.clock_offset
-    wrong = {host: offset for host, offset in offsets.items() if abs(offset) > thresholds.clock}
+    wrong = {host: offset for host, offset in offsets.items() if abs(offset) > timedelta(seconds=2)}
     for host, offset in wrong.items():
         which = "behind" if offset > timedelta() else "ahead of"
         text = f"the clock of {host} is {elapsed(abs(offset))} {which} the server's"

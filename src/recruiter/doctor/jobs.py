@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from recruiter.doctor.findings import Code, Finding, Level, Thresholds, note, ok, problem
@@ -24,6 +24,7 @@ from recruiter.store.database import ServerFacts, Store
 from recruiter.views.health import last_success
 from recruiter.views.resources import read_situation
 
+_MAX_JOBS_NAMED = 10
 _MAX_UNOPENED = 100
 
 
@@ -184,7 +185,7 @@ def _long_jobs(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator
         if now - run["since"] > thresholds.long_job
     }
     endless = [job for job in store.scheduled.get_many(long).values() if job.timeout is None] if long else []
-    for job in sorted(endless, key=lambda job: long[job.id][1])[: thresholds.set_aside_told]:
+    for job in sorted(endless, key=lambda job: long[job.id][1])[:_MAX_JOBS_NAMED]:
         worker, since = long[job.id]
         lasts = elapsed(now - since)
         text = f"job {id_told(job.id)} of task {job.task} has run for {lasts} on worker {worker}, and has no timeout"
@@ -209,10 +210,10 @@ def _pauses(rules: Rules, waiting: Mapping[Lane, _Waiting]) -> Iterator[Finding]
             yield note(Code.PAUSED, text, f"Let them start: recruiter group resume {group}")
 
 
-def _set_aside(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
+def _set_aside(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
     """Jobs and documents that were given up. They have ended, so no person must act now."""
-    since = store.clock.now() - thresholds.set_aside
-    for job in store.archived.set_aside(thresholds.set_aside_told, since):
+    since = store.clock.now() - timedelta(days=1)
+    for job in store.archived.set_aside(_MAX_JOBS_NAMED, since):
         at, why = f"{job.archived_at:%Y-%m-%d %H:%M:%S} UTC", head(job.reason or str(job.why), MAX_REASON_CHARACTERS)
         show = f"See recruiter job show {job.id}"
         if job.why in (Why.CRASHED_TOO_MANY_TIMES, Why.WORKER_DIED_TOO_MANY_TIMES):
@@ -244,10 +245,10 @@ def _inbox(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
 CHECKS = (_lanes, _long_jobs, _unopened, _inbox, _set_aside)
 
 
-def check_schedulers(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
+def check_schedulers(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
     schedulers, well = store.schedulers.all(), 0
     for scheduler in schedulers:
-        finding = _judged_scheduler(store, scheduler, store.clock.now(), thresholds)
+        finding = _judged_scheduler(store, scheduler, store.clock.now())
         if finding is not None:
             yield finding
         else:
@@ -256,7 +257,7 @@ def check_schedulers(store: Store, _: ServerFacts, thresholds: Thresholds) -> It
         yield ok(f"{well} of {len(schedulers)} schedulers are on time")
 
 
-def _judged_scheduler(store: Store, scheduler: Scheduler, now: datetime, thresholds: Thresholds) -> Finding | None:
+def _judged_scheduler(store: Store, scheduler: Scheduler, now: datetime) -> Finding | None:
     who = f"scheduler {scheduler.urn}"
     if scheduler.broken:
         todo = f"Correct its policy or its job and create it again; or: recruiter scheduler remove {scheduler.urn}"
@@ -265,7 +266,7 @@ def _judged_scheduler(store: Store, scheduler: Scheduler, now: datetime, thresho
         todo = f"Resume it: recruiter scheduler resume {scheduler.urn}"
         text = f"{who} was paused by {remark(scheduler.paused.by, scheduler.paused.reason)}"
         return note(Code.PAUSED_SCHEDULER, text, todo)
-    if scheduler.next_at is not None and now - scheduler.next_at > thresholds.late:
+    if scheduler.next_at is not None and now - scheduler.next_at > timedelta(minutes=1):
         late = elapsed(now - scheduler.next_at)
         todo = "Only a leader makes its jobs: see the finding about the leader"
         return problem(Code.LATE_SCHEDULER, f"{who} is {late} late", todo)
@@ -298,7 +299,7 @@ _HARMLESS = frozenset(["leases", "roster", "processes", "archived", "statistics"
 
 def check_documents(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
     most, counted = thresholds.unreadable_told, thresholds.unreadable_counted
-    since = store.clock.now() - thresholds.unreadable_since
+    since = store.clock.now() - timedelta(days=7)
     checks: dict[str, Callable[[], Sequence[Unreadable]]] = {
         "leases": store.leases.unreadable,
         "roster": store.roster.unreadable,

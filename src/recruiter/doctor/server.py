@@ -10,9 +10,8 @@ from recruiter.errors import StoreError, StoreUnreachable
 from recruiter.store.database import ServerFacts, Store
 from recruiter.store.ownership import SCHEMA
 from recruiter.store.schema import Difference, Kind
-from recruiter.store.server import Disk, Member, Oplog
+from recruiter.store.server import Member, Oplog
 
-_GIB = 2**30
 _WORKING = ("PRIMARY", "SECONDARY", "ARBITER")
 
 
@@ -121,21 +120,18 @@ def judge_oplog(oplog: Oplog, thresholds: Thresholds) -> Iterator[Finding]:
     yield Finding(level, Code.SHORT_OPLOG, text, todo)
 
 
-def _disk(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
+def _disk(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
     disk = store.server.disk()
-    if disk is not None:
-        yield judge_disk(disk, thresholds)
-
-
-def judge_disk(disk: Disk, thresholds: Thresholds) -> Finding:
+    if disk is None:
+        return
     share = disk.used / disk.total
-    free = (disk.total - disk.used) / _GIB
-    text = f"the disk of the data is {share:.0%} full, {free:,.1f} GiB are free"
-    if share < thresholds.disk_filling:
-        return ok(text)
-    level = Level.PROBLEM if share >= thresholds.disk_full else Level.NOTE
-    todo = "A full disk stops MongoDB. Use a larger disk, or keep ended jobs for a shorter time (--clean-after)"
-    return Finding(level, Code.DISK, text, todo)
+    text = f"the disk of the data is {share:.0%} full, {(disk.total - disk.used) / 2**30:,.1f} GiB are free"
+    if share < 0.8:
+        yield ok(text)
+    else:
+        level = Level.PROBLEM if share >= 0.9 else Level.NOTE
+        todo = "A full disk stops MongoDB. Use a larger disk, or keep ended jobs for a shorter time (--clean-after)"
+        yield Finding(level, Code.DISK, text, todo)
 
 
 CHECKS = (_version, _members, _majority, _journal, _oplog, _disk)

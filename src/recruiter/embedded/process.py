@@ -119,14 +119,14 @@ def fresh_log(folder: Path) -> Path:
     return log
 
 
-def last_words(log: Path, lines: int = 10) -> str:
+def last_words(log: Path) -> str:
     """mongod's errors and its last lines, made readable: the errors come long before the end of its log."""
     try:
         entries = [_readable(line) for line in log.read_text(errors="replace").splitlines() if line.strip()]
     except OSError:
         return "(no log)"
-    errors = [entry for entry in entries[:-lines] if entry.startswith(("E ", "F "))][-lines:]
-    return "\n".join(f"  {entry}" for entry in errors + entries[-lines:]) or "(the log is empty)"
+    errors = [entry for entry in entries[:-10] if entry.startswith(("E ", "F "))][-10:]
+    return "\n".join(f"  {entry}" for entry in errors + entries[-10:]) or "(the log is empty)"
 
 
 def _readable(line: str) -> str:
@@ -224,11 +224,11 @@ class MongodProcess:
         """Wait for its end, at most so long; whether it ended."""
         return self._ended.wait(seconds)
 
-    def terminate(self, grace: float = 15.0) -> None:
-        """Let it shut down cleanly, and kill it if it takes longer than `grace` seconds."""
+    def terminate(self) -> None:
+        """Let it shut down cleanly, and kill it if it takes longer than 15 seconds."""
         if self.running and self.owner == os.getpid():
             self._process.terminate()
-            if not self.wait(grace):
+            if not self.wait(15.0):
                 self.kill()
 
     def kill(self) -> None:
