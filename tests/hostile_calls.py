@@ -206,7 +206,7 @@ SILENT = {
 }
 TALKING = {call for call in CALLS if call not in SILENT and not call.startswith(("filter ", "task ", "every"))}
 """These try to connect, which takes its time."""
-LONGEST_MESSAGE = 20_000
+MAX_MESSAGE_CHARACTERS = 20_000
 
 
 def escaping(calls: Iterable[str]) -> list[str]:
@@ -217,7 +217,7 @@ def escaping(calls: Iterable[str]) -> list[str]:
             try:
                 CALLS[call](value)
             except RecruiterError as error:
-                if len(str(error)) > LONGEST_MESSAGE:
+                if len(str(error)) > MAX_MESSAGE_CHARACTERS:
                     escaped.append(f"{call}: a message of {len(str(error)):,} characters about value {number}")
             except BaseException as error:
                 escaped.append(f"{call}: {type(error).__name__} about value {number}")

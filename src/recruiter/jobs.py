@@ -24,8 +24,8 @@ from recruiter.store.fields import check_id
 from recruiter.store.search.search import MINIMAL
 from recruiter.views.find import identify, recognize
 
-MOST_LISTED = 1_000
-COUNTED = 100_000
+MAX_JOBS_LISTED = 1_000
+MAX_JOBS_COUNTED = 100_000
 _PAGE_JOBS = 500
 
 Progress = Callable[[int], None]
@@ -53,8 +53,8 @@ class Jobs:
         newest first. `after` is the `next` of the previous page. With `minimal`, arguments, result, log and history
         are not read and stay empty, and `executions` has only the last attempt, without its trace."""
         wanted = filter_of(filter, conditions)
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_LISTED:
-            raise InvalidFilter(f"limit is {shown(limit)}; a page has 1 to {MOST_LISTED:,} jobs")
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_JOBS_LISTED:
+            raise InvalidFilter(f"limit is {shown(limit)}; a page has 1 to {MAX_JOBS_LISTED:,} jobs")
         store = self._store()
         fields = MINIMAL if minimal else None
         return store.search.jobs(wanted, store.clock.now(), limit=limit, after=after, fields=fields)
@@ -89,7 +89,7 @@ class Jobs:
                 return
 
     def count(
-        self, filter: JobFilter | None = None, *, most: int | None = COUNTED, **conditions: Unpack[Conditions]
+        self, filter: JobFilter | None = None, *, most: int | None = MAX_JOBS_COUNTED, **conditions: Unpack[Conditions]
     ) -> Count:
         """Counts the jobs, up to `most`. Without a suitable index it reads at most that many documents; `exact` is
         false if there may be more. `most=None` counts all of them."""

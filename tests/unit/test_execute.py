@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from recruiter import RetryManyTimes, Workable
-from recruiter.domain.text import LONGEST_MESSAGE
+from recruiter.domain.text import MAX_MESSAGE_CHARACTERS
 from recruiter.errors import JobPauses, TransactionRepeats
 from recruiter.steps.execute import LONGEST_TRACE, _Ungrouped
 from recruiter.store.codec import encode, job_document
@@ -89,7 +89,7 @@ class TestHostileErrors:
     def test_a_huge_message_and_trace_are_cut_and_say_so(self, bench: Bench) -> None:
         execution = bench.archived(raising(ValueError("x" * 10_000_000)))["last_execution"]
 
-        assert LONGEST_MESSAGE < len(execution["message"]) < LONGEST_MESSAGE + 100
+        assert MAX_MESSAGE_CHARACTERS < len(execution["message"]) < MAX_MESSAGE_CHARACTERS + 100
         assert LONGEST_TRACE < len(execution["trace"]) < LONGEST_TRACE + 100
         assert "characters cut" in execution["message"]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from recruiter.domain.progress import (
     LINES_KEPT,
     LOG_BYTES,
-    LONGEST_NAME,
+    MAX_NAME_CHARACTERS,
     STATUS_KEPT,
     LogLine,
     Progress,
@@ -75,7 +75,7 @@ class TestStatus:
         record.stage("a\0b\udcff", None, NOW)
 
         first, second = (entry.stage or "" for entry in record.all().status)
-        assert first == "x" * LONGEST_NAME + " … 801 characters cut"
+        assert first == "x" * MAX_NAME_CHARACTERS + " … 801 characters cut"
         assert second == "a\\0b?"
         assert decode(encode(progress_fields(record.all())))["stage"] == "a\\0b?"
 

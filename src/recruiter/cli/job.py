@@ -26,7 +26,7 @@ from recruiter.domain.state import State
 from recruiter.domain.text import plural
 from recruiter.errors import JobRecovered, JobSucceeded, RecruiterError, SettingsError, StoreError
 from recruiter.job_actions import JOB_ACTIONS, ActionResult, JobAction
-from recruiter.jobs import MOST_LISTED
+from recruiter.jobs import MAX_JOBS_LISTED
 from recruiter.views.explain import waiting_reasons
 from recruiter.views.record import job_record
 
@@ -238,7 +238,7 @@ def _pages(recruiter: Recruiter, wanted: JobFilter, limit: int, after: str | Non
     looked_at = found = 0
     with looking() as tell:
         while True:
-            size = min(MOST_LISTED, limit - found) if limit else MOST_LISTED
+            size = min(MAX_JOBS_LISTED, limit - found) if limit else MAX_JOBS_LISTED
             page = recruiter.jobs.list(wanted, limit=size, after=after, minimal=not full)
             looked_at, found, after = looked_at + page.looked_at, found + len(page), page.next
             yield page

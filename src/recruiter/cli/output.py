@@ -188,7 +188,7 @@ def exit_code(error: RecruiterError) -> int:
 
 # -- tables that fit, and figures as people read them: 12,034, 3.2 ms, ▁▃▇ -------------------------------------------
 
-_GAP = 2
+_GAP_CELLS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ def table_of(rows: Sequence[Row], columns: Iterable[str | Column], width: int) -
     kept = [column for column in candidates if column.rank == 0 or any(texts[column])]
     while len(kept) > 1 and _room(kept, full) > width and max(column.rank for column in kept):
         kept.remove(max(kept, key=lambda column: column.rank))
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _GAP, 0, 0))
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _GAP_CELLS, 0, 0))
     for column, size in _widths(kept, full, width).items():
         table.add_column(
             column.header,
@@ -245,7 +245,7 @@ def _fair(column: Column, full: int) -> int:
 
 
 def _room(columns: Sequence[Column], full: Mapping[Column, int]) -> int:
-    return sum(_fair(column, full[column]) for column in columns) + _GAP * (len(columns) - 1)
+    return sum(_fair(column, full[column]) for column in columns) + _GAP_CELLS * (len(columns) - 1)
 
 
 def _widths(columns: Sequence[Column], full: Mapping[Column, int], width: int) -> dict[Column, int]:

@@ -17,7 +17,7 @@ from recruiter.domain.lane import ISOLATED_AFTER_WORKER_DEATHS, Lane
 from recruiter.domain.names import BLOCKED_LANE, DEFAULT_GROUP, DEFAULT_METHOD, check_text
 from recruiter.domain.names import JobId as JobId
 from recruiter.domain.planning.needs import NOTHING, Needs
-from recruiter.domain.progress import LONGEST_NAME, LogLine, StatusEntry
+from recruiter.domain.progress import MAX_NAME_CHARACTERS, LogLine, StatusEntry
 from recruiter.domain.retry.decision import after
 from recruiter.domain.state import State
 from recruiter.errors import InvalidName
@@ -83,8 +83,8 @@ def signals_told(names: Sequence[str]) -> str:
 def check_checkpoint(kind: str, name: object) -> str:
     """The name of a checkpoint or a signal. Raises InvalidName."""
     text = check_text(kind, name)
-    if len(text) > LONGEST_NAME:
-        raise InvalidName(f"{kind} has {len(text)} characters; at most {LONGEST_NAME} are allowed")
+    if len(text) > MAX_NAME_CHARACTERS:
+        raise InvalidName(f"{kind} has {len(text)} characters; at most {MAX_NAME_CHARACTERS} are allowed")
     return text
 
 

@@ -21,8 +21,7 @@ from recruiter.domain.text import clean, head
 STATUS_KEPT = 100
 LINES_KEPT = 500
 LOG_BYTES = 64 * 1024
-LONGEST_LINE = 2_000
-LONGEST_NAME = 200
+MAX_NAME_CHARACTERS = 200
 
 
 class StatusEntry(NamedTuple):
@@ -85,7 +84,7 @@ class Recorder:
 
     def stage(self, stage: str, progress: float | None, at: datetime) -> None:
         """Enters a stage, or reports its progress; a new stage begins at 0."""
-        self._note(clean(head(stage, LONGEST_NAME)), progress, at)
+        self._note(clean(head(stage, MAX_NAME_CHARACTERS)), progress, at)
 
     def progress(self, value: float, at: datetime) -> None:
         self._note(self._status[-1].stage if self._begun else None, value, at)
@@ -94,7 +93,7 @@ class Recorder:
         parts = text.split("\n")
         self._log_cut += max(0, len(parts) - LINES_KEPT)
         for part in parts[-LINES_KEPT:]:
-            line = LogLine(at, clean(head(part, LONGEST_LINE)))
+            line = LogLine(at, clean(head(part, 2_000)))
             self._log.append(line)
             self._log_size += _size(line)
         while len(self._log) > LINES_KEPT or self._log_size > LOG_BYTES:

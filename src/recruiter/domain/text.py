@@ -12,7 +12,7 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
-LONGEST_MESSAGE = 2_000
+MAX_MESSAGE_CHARACTERS = 2_000
 MAX_REASON_CHARACTERS = 300
 """The length of an error inside another sentence."""
 
@@ -82,14 +82,14 @@ def head(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[:longest]} … {len(text) - longest:,} characters cut"
 
 
-def cut(text: str, longest: int = LONGEST_MESSAGE) -> str:
+def cut(text: str, longest: int = MAX_MESSAGE_CHARACTERS) -> str:
     """A valid string of at most this length. It keeps the end, which matters in a trace, and the number of removed
     characters."""
     text = clean(text)
     return text if len(text) <= longest else f"… {len(text) - longest:,} characters cut …\n{text[-longest:]}"
 
 
-def said_by(value: Any, how: Callable[[Any], str] = str, longest: int = LONGEST_MESSAGE) -> str:
+def said_by(value: Any, how: Callable[[Any], str] = str, longest: int = MAX_MESSAGE_CHARACTERS) -> str:
     """The `str` or `repr` of a value, even if that raises."""
     try:
         return cut(how(value), longest)

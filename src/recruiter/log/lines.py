@@ -21,7 +21,7 @@ from recruiter.domain.text import head, is_secret, json_safe, mask, one_line, pl
 from recruiter.events import Event
 from recruiter.log.context import context_of
 
-LONGEST = 16_000
+MAX_MESSAGE_CHARACTERS = 16_000
 """Characters of a message, and of a trace."""
 
 _COLOURS = {logging.DEBUG: "32", logging.INFO: "36", logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "31"}
@@ -121,7 +121,7 @@ def _message(record: logging.LogRecord) -> str:
         text = record.getMessage()
     except Exception as error:  # the arguments do not fit the message
         text = f"{record.msg!r} with {record.args!r}: {error}"
-    return mask(head(text, LONGEST))
+    return mask(head(text, MAX_MESSAGE_CHARACTERS))
 
 
 def _about(record: logging.LogRecord) -> str:
@@ -136,7 +136,7 @@ def _trace(record: logging.LogRecord) -> str | None:
     trace = event.fields.get("trace") if event is not None else None
     if record.exc_info:
         trace = logging.Formatter().formatException(record.exc_info)
-    return None if trace is None else mask(said_by(trace, longest=LONGEST))
+    return None if trace is None else mask(said_by(trace, longest=MAX_MESSAGE_CHARACTERS))
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, str):
-        return mask(head(value, LONGEST))
+        return mask(head(value, MAX_MESSAGE_CHARACTERS))
     if isinstance(value, Mapping):
         named = ((_text(key), item) for key, item in value.items())
         return {name: _HIDDEN if is_secret(name, item) else _plain(item) for name, item in named}

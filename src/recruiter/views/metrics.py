@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE
@@ -20,8 +20,6 @@ from recruiter.views.analytics import waiting
 from recruiter.views.health import last_success
 from recruiter.views.resources import LimitUse, limit_uses
 
-LATE = timedelta(minutes=1)
-"""An occurrence may be made so late."""
 _MAX_LANES_READ = 2_000
 """Maximum number of lanes whose oldest job is read."""
 
@@ -114,7 +112,7 @@ def _judged(store: Store, scheduler: Scheduler, now: datetime) -> tuple[str, flo
     if scheduler.paused is not None:
         return "paused", 0.0
     late = 0.0 if scheduler.next_at is None else max(0.0, (now - scheduler.next_at).total_seconds())
-    if late > LATE.total_seconds():
+    if late > 60.0:
         return "late", late
     overdue = scheduler.broken_promise(last_success(store, scheduler), now)
     return ("on_time" if overdue is None else "overdue"), late

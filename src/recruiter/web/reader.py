@@ -79,7 +79,7 @@ ROWS = 50
 ROWS_READ_FOR_TEXT = 100
 MOST_READ_FOR_TEXT = 1_000
 """Maximum number of jobs that a page reads in a search for a string."""
-COUNTED = 10_000
+MAX_JOBS_COUNTED = 10_000
 """Tabs count so far, and no further."""
 _PULSE_SECONDS = 3.0
 _ANSWER_SECONDS = 20.0
@@ -259,7 +259,7 @@ class Reader:
             except InvalidFilter:  # no such job can be in this state
                 yield state, Amount(0)
                 continue
-            yield state, Amount(*self._recruiter.jobs.count(filter, most=COUNTED))
+            yield state, Amount(*self._recruiter.jobs.count(filter, most=MAX_JOBS_COUNTED))
 
     def _row(self, job: Job, now: datetime, reason: WaitReason | None = None) -> dict[str, Any]:
         record = self._record(job, now, minimal=True)

@@ -30,7 +30,7 @@ from recruiter.errors import InvalidSchedule
 WINDOW = timedelta(minutes=30)
 """Older occurrences are not created after downtime."""
 
-MOST_WALKED = 2_000
+MAX_OCCURRENCES_WALKED = 2_000
 """Maximum number of occurrences of one scheduler to visit. The default window has about as many seconds."""
 
 
@@ -129,7 +129,7 @@ def late_occurrences(
 def _walk(policy: SchedulePolicy, upcoming: datetime | None, now: datetime) -> tuple[list[datetime], datetime | None]:
     """The occurrences from here up to now, and the next one; not all if there are very many."""
     missed: list[datetime] = []
-    while upcoming is not None and upcoming <= now and len(missed) < MOST_WALKED:
+    while upcoming is not None and upcoming <= now and len(missed) < MAX_OCCURRENCES_WALKED:
         missed.append(upcoming)
         upcoming = next_occurrence(policy, upcoming)
     return missed, upcoming
