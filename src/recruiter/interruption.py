@@ -33,9 +33,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 SIGNAL: signal.Signals = getattr(signal, "SIGALRM", signal.SIGTERM)  # Windows has none, and no child processes
-_ONLY_OURS = frozenset([SIGNAL])
-_quick: Any = getattr(signal, "_signal", signal)
-"""The same functions without an enum for every answer, which is slow before Python 3.12."""
 _interrupted_by_signal: Interruptible | None = None
 _enclosing: ContextVar[Interruptible | None] = ContextVar("recruiter_interruptible", default=None)
 """The job whose user code runs here."""
@@ -234,10 +231,10 @@ def obey_signals() -> None:
 
     Call it before each job: an earlier job may have set its own handler, blocked the signal or set an alarm.
     """
-    if _quick.getsignal(SIGNAL) is not _raise_interruption:
+    if signal.getsignal(SIGNAL) is not _raise_interruption:
         signal.signal(SIGNAL, _raise_interruption)
     signal.setitimer(signal.ITIMER_REAL, 0.0)
-    _quick.pthread_sigmask(signal.SIG_UNBLOCK, _ONLY_OURS)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {SIGNAL})
 
 
 def _raise_interruption(_number: int, _frame: FrameType | None) -> None:

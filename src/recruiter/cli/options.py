@@ -33,7 +33,8 @@ def _check_duration(_type: Any, value: str | None) -> None:
         try:
             to_timedelta(value)
         except InvalidDuration as error:
-            raise ValueError(_sentence(error)) from None
+            text = str(error)
+            raise ValueError(f"{text[:1].upper()}{text[1:]}.") from None
 
 
 def _check_pattern(_type: Any, value: str | None) -> None:
@@ -42,11 +43,6 @@ def _check_pattern(_type: Any, value: str | None) -> None:
             re.compile(value)
         except re.error as error:
             raise ValueError(f"It is not a regular expression: {error}.") from None
-
-
-def _sentence(error: Exception) -> str:
-    text = str(error)
-    return f"{text[:1].upper()}{text[1:]}."
 
 
 Port = Annotated[int, Parameter(validator=Number(gte=0, lte=65535))]

@@ -243,7 +243,9 @@ def _apscheduler_job(id: str, urn: str, state: Mapping[str, Any], renamed: Mappi
         return MovedJob(id, task, given, moment(values["run_date"]))
     policy: SchedulePolicy | None = None
     if kind == "IntervalTrigger":
-        policy, notes = _interval(values), _not_kept(values, "end_date", "jitter")
+        start = moment(values.get("start_date"))  # the runs keep their phase
+        anchor = start and start.replace(microsecond=start.microsecond // 1000 * 1000)
+        policy, notes = Every(values["interval"], anchor), _not_kept(values, "end_date", "jitter")
     if kind == "CronTrigger":
         policy, notes = _cron(values), _not_kept(values, "start_date", "end_date", "jitter")
     if policy is not None:
@@ -257,13 +259,6 @@ def _has_record(value: Any) -> bool:
     if isinstance(value, list | tuple | set | frozenset):
         return any(map(_has_record, value))
     return isinstance(value, Record)
-
-
-def _interval(values: Mapping[str, Any]) -> Every:
-    """Counted from the trigger's `start_date`, so that the runs keep their phase."""
-    start = moment(values.get("start_date"))
-    anchor = start and start.replace(microsecond=start.microsecond // 1000 * 1000)
-    return Every(values["interval"], anchor)
 
 
 def _cron(values: Mapping[str, Any]) -> Cron:

@@ -30,7 +30,7 @@ from recruiter.domain.retry.policies import (
 from recruiter.domain.schedule.policies import Cron, Every, EveryMinutes
 from recruiter.domain.schedule.scheduler import SchedulePolicy
 from recruiter.domain.text import said_by
-from recruiter.errors import InvalidDuration, InvalidJob, InvalidName, InvalidSchedule
+from recruiter.errors import InvalidDuration, InvalidName, InvalidSchedule
 
 S = TypeVar("S", bound=StoredPolicy)
 C = TypeVar("C", bound=type)
@@ -42,9 +42,8 @@ class ClassRegistry(Generic[S]):
     """The classes of one kind that may be stored and rebuilt, by name."""
 
     kind: ClassVar[str]
-    base: ClassVar[type]
+    base: ClassVar[type[StoredPolicy]]
     built_in: ClassVar[Iterable[type]]
-    error: ClassVar[type[InvalidJob]] = InvalidJob
     marks: ClassVar[set[str]] = _MARKS
     """The keys of a document that may stand for a policy."""
 
@@ -60,7 +59,7 @@ class ClassRegistry(Generic[S]):
         if cls is None:
             return lambda decorated: self.register(decorated, name=name)
         if not (isinstance(cls, type) and issubclass(cls, self.base)):
-            raise self.error(f"{cls!r} is not a subclass of {self.base.__name__}")
+            raise self.base.error(f"{cls!r} is not a subclass of {self.base.__name__}")
         note(cls)
         chosen = name or cls.__name__
         known = self._classes.get(chosen)
@@ -84,34 +83,34 @@ class ClassRegistry(Generic[S]):
         name = self._name_of(policy)
         try:
             parameters = policy.export()
-        except self.error:
+        except self.base.error:
             raise
         except (Exception, SystemExit) as error:
-            raise self.error(f"{name}.export() raised {type(error).__name__}: {said_by(error)}") from error
+            raise self.base.error(f"{name}.export() raised {type(error).__name__}: {said_by(error)}") from error
         return {"class": name, "parameters": self._exported(parameters)}
 
     def load(self, document: Any) -> S:
         """The policy of a stored document. Raises `error` for any other value."""
         if not isinstance(document, Mapping):
             found = said_by(document, repr)
-            raise self.error(f"a stored {self.kind} is a document with 'class' and 'parameters', not {found}")
+            raise self.base.error(f"a stored {self.kind} is a document with 'class' and 'parameters', not {found}")
         name, stored = document.get("class"), document.get("parameters")
         cls = self._classes.get(name) if isinstance(name, str) else None
         if cls is None:
             known = ", ".join(sorted(self._classes))
-            raise self.error(f"no {self.kind} {said_by(name, repr)} is registered here; known: {known}")
+            raise self.base.error(f"no {self.kind} {said_by(name, repr)} is registered here; known: {known}")
         return self._rebuilt(cls, self._imported({} if stored is None else stored))
 
     def _rebuilt(self, cls: type[S], parameters: Any) -> S:
         try:
             policy: object = cls.import_(parameters)
-        except self.error:
+        except self.base.error:
             raise
         except (Exception, SystemExit) as error:
             reason = f"{type(error).__name__}: {said_by(error)}"
-            raise self.error(f"{said_by(parameters, repr)} does not make a {cls.__name__}: {reason}") from error
+            raise self.base.error(f"{said_by(parameters, repr)} does not make a {cls.__name__}: {reason}") from error
         if not isinstance(policy, self.base):
-            raise self.error(f"{cls.__name__}.import_() answered {said_by(policy, repr)} instead of a {self.kind}")
+            raise self.base.error(f"{cls.__name__}.import_() answered {said_by(policy, repr)} instead of a {self.kind}")
         return policy  # type: ignore[return-value]
 
     def _name_of(self, policy: S) -> str:
@@ -119,7 +118,7 @@ class ClassRegistry(Generic[S]):
             if cls is type(policy):
                 return name
         name = said_by(policy, repr)
-        raise self.error(f"{name} cannot be stored: its class is not registered (register it where tasks are)")
+        raise self.base.error(f"{name} cannot be stored: its class is not registered (register it where tasks are)")
 
     def _exported(self, value: Any) -> Any:
         if isinstance(value, self.base):
@@ -163,7 +162,6 @@ class SchedulePolicyRegistry(ClassRegistry[SchedulePolicy]):
     kind = "schedule policy"
     base = SchedulePolicy
     built_in = (Cron, Every, EveryMinutes)
-    error = InvalidSchedule
 
 
 def schedule_policy(schedule: SchedulePolicy | DurationLike, tz: str = "UTC") -> SchedulePolicy:

@@ -29,7 +29,10 @@ def health(store: Store, role: Role, host: str, pid: int | None, within: timedel
     """The health of the process of this role on this host, or with this pid, that was seen last. It may be silent
     `within` this time; a worker declares its own time."""
     who = f"{role} on {host}" + (f" with pid {pid}" if pid is not None else "")
-    found = [entry for entry in _entries(store, role, host) if pid in (None, entry.pid)]
+    entries: Sequence[RosterEntry | ProcessEntry] = store.roster.entries()
+    if role != "worker":
+        entries = [entry for entry in store.processes.entries() if entry.role == role]
+    found = [entry for entry in entries if entry.host == host and pid in (None, entry.pid)]
     if not found:
         where = "the roster" if role == "worker" else "the list of processes"
         return Health(False, f"no {who} is on {where}: it has not joined yet, was retired, or has ended")
@@ -39,12 +42,6 @@ def health(store: Store, role: Role, host: str, pid: int | None, within: timedel
     if silent > (latest.dead_after if isinstance(latest, RosterEntry) else within):
         return Health(False, f"the {who} has been silent for {text}")
     return Health(True, f"the {who} was seen {text} ago")
-
-
-def _entries(store: Store, role: Role, host: str) -> Sequence[RosterEntry | ProcessEntry]:
-    if role == "worker":
-        return [entry for entry in store.roster.entries() if entry.host == host]
-    return [entry for entry in store.processes.entries() if (entry.role, entry.host) == (role, host)]
 
 
 @dataclass(frozen=True, slots=True)

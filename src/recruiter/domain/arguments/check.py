@@ -183,7 +183,9 @@ class Signature:
         if name == plan.rest:
             return [self._stored(slot, item, f"{name}[{index}]") for index, item in enumerate(value)]
         if name == plan.options:
-            _check_names(value, f"{self.name}(): {name}")
+            for key in value:
+                if not key.isprintable() or key in KEYS_THAT_CHANGE:
+                    raise InvalidArguments(f"{self.name}(): {name}: {key!r} cannot be a name")
             return {key: self._stored(slot, item, f"{name}.{key}") for key, item in value.items()}
         return self._stored(slot, value, name)
 
@@ -264,12 +266,6 @@ def _described(parameter: Parameter, slot: Slot) -> str:
     stars = "**" if parameter.kind is Parameter.VAR_KEYWORD else stars
     optional = "" if parameter.default is _EMPTY else " = …"
     return f"{stars}{parameter.name}: {spelled(slot.annotation)}{optional}"
-
-
-def _check_names(options: Mapping[str, Any], place: str) -> None:
-    for key in options:
-        if not key.isprintable() or key in KEYS_THAT_CHANGE:
-            raise InvalidArguments(f"{place}: {key!r} cannot be a name")
 
 
 def _annotated(function: Any) -> Any:
