@@ -94,6 +94,8 @@ class Thresholds:
     """Longest lag of a secondary."""
     short_oplog: timedelta = timedelta(hours=24)
     shortest_oplog: timedelta = timedelta(hours=1)
+    disk_filling: float = 0.8
+    disk_full: float = 0.9
     majority: float = 3.0
     """Seconds for a majority to confirm something."""
     late_job: timedelta = timedelta(minutes=5)

@@ -120,16 +120,16 @@ def judge_oplog(oplog: Oplog, thresholds: Thresholds) -> Iterator[Finding]:
     yield Finding(level, Code.SHORT_OPLOG, text, todo)
 
 
-def _disk(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
+def _disk(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
     disk = store.server.disk()
     if disk is None:
         return
     share = disk.used / disk.total
     text = f"the disk of the data is {share:.0%} full, {(disk.total - disk.used) / 2**30:,.1f} GiB are free"
-    if share < 0.8:
+    if share < thresholds.disk_filling:
         yield ok(text)
     else:
-        level = Level.PROBLEM if share >= 0.9 else Level.NOTE
+        level = Level.PROBLEM if share >= thresholds.disk_full else Level.NOTE
         todo = "A full disk stops MongoDB. Use a larger disk, or keep ended jobs for a shorter time (--clean-after)"
         yield Finding(level, Code.DISK, text, todo)
 
