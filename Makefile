@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 AT_ONCE ?= 6
 PYTEST := $(BIN)/pytest -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder
 # Slow checks of the whole: `make proof` runs them, `make test` does not.
-PROOF  := tests/chaos tests/mutants tests/simulator tests/web/test_browser.py tests/web/test_schemathesis.py \
+PROOF  := tests/chaos tests/simulator tests/protocol_model tests/web/test_browser.py tests/web/test_schemathesis.py \
   tests/acceptance/test_site.py tests/acceptance/test_wheel.py tests/acceptance/test_deploy.py
 STAMP  := $(VENV)/.installed
 # Each process of the suite would compile everything again.

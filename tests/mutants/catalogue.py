@@ -280,8 +280,8 @@ MUTANTS = (
         "mark_stays",
         "an at-most-once job that did not start is handed back without its mark",
         _HELD,
-        "self._outcomes.append((id, not_started(marked) if marked and outcome is None else outcome))",
-        "self._outcomes.append((id, outcome))",
+        "                    outcome = not_started(marked)  # handed back: it loses its mark\n",
+        "                    pass\n",
         "tests/unit/test_held_jobs.py::TestMarking::test_one_that_goes_back_loses_its_mark",
     ),
     Mutant(

@@ -89,7 +89,7 @@ class Worker:
         self._clock.agree(beat.seen_at, self._hub.now - asked_at)
         held.hear(beat.holding)
         now = self._clock.now()
-        held.saw([(job, run.since) for job, run in self._running.values()], now, HEARTBEAT)
+        held.note_running([(job, run.since) for job, run in self._running.values()], now, HEARTBEAT)
         if beat.holding.assigned:
             self._pass_on_flags(held, beat.holding)
             self._mark_progress(held)

@@ -85,7 +85,7 @@ class Fixture:
 
     def outcomes_gather_for(self, seconds: float) -> None:
         """Settling takes so long that outcomes gather for this time."""
-        self.settler._took = seconds * settler.COST_SHARE
+        self.settler._batch_seconds = seconds * settler.COST_SHARE
 
     @property
     def held_jobs(self) -> HeldJobs:
@@ -133,10 +133,9 @@ class TestTheSettler:
         worker.transactions.before = lock
         note_settled, all_settled = worker.held_jobs.settled, list[bool]()
 
-        def settled(*answer: Any) -> bool:
-            has_new = note_settled(*answer)
+        def settled(*answer: Any) -> None:
+            note_settled(*answer)
             all_settled.append(worker.held_jobs.all_settled)  # as another thread sees it now
-            return has_new
 
         monkeypatch.setattr(worker.held_jobs, "settled", settled)
         worker.settler.settle()
@@ -156,7 +155,7 @@ class TestTheSettler:
             worker.settler.settle()
 
         assert worker.registration.lost
-        assert (worker.held_jobs.results, worker.transactions.written, worker.settled) == (["a"], {}, 0)
+        assert (worker.held_jobs.unwritten_results, worker.transactions.written, worker.settled) == (["a"], {}, 0)
 
     def test_what_a_former_registration_settles_does_not_lose_the_present_one(self, worker: Fixture) -> None:
         worker.holds("a")

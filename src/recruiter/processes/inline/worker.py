@@ -184,7 +184,7 @@ class InlineWorker:
         if not settled and self._registration.lost:
             self._drop_superseded()
         elif not settled:
-            ids = ", ".join(map(repr, self._core.held_jobs.results))
+            ids = ", ".join(map(repr, self._core.held_jobs.unwritten_results))
             raise StoreUnreachable(f"MongoDB refused the results of these jobs; they will run again: {ids}")
         return self.reports
 

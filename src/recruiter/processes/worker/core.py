@@ -120,7 +120,7 @@ class WorkerCore:
 
     def drop_results(self) -> list[JobId]:
         """Drops the results that a lost registration has not written; returns their jobs."""
-        dropped = self.held_jobs.results
+        dropped = self.held_jobs.unwritten_results
         for id in dropped:
             self._events.emit("job.superseded", job=id, worker=self.held_jobs.worker)
         return dropped

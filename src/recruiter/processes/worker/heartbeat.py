@@ -171,7 +171,7 @@ class Heartbeat:
             held_jobs.hand_back_all_but(self._settings.slots + self._runner.prefetch)
             self._pass_on_flags(holding)
             held_jobs.limited = self._store.limits.limited()
-        held_jobs.saw(runs, self._clock.now(), self._every)
+        held_jobs.note_running(runs, self._clock.now(), self._every)
         return self._every
 
     def _obey_pauses(self, held_jobs: HeldJobs, pauses: int) -> None:
@@ -179,7 +179,7 @@ class Heartbeat:
         if self._obeyed == (held_jobs, pauses):
             return
         paused = self._store.limits.paused()
-        flows = held_jobs.flows()
+        flows = held_jobs.flows_to_ask_about()
         paused_flows = self._store.flows.paused_among(flows) if flows else frozenset[ObjectId]()
         self._obeyed = held_jobs, pauses
         # The documents of later steps show whether their flow is paused.

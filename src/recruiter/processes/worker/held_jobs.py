@@ -105,10 +105,13 @@ NOBODY = WakeUps()
 
 
 class HeldJobs:
-    """One registration: its id, and the jobs on their way from the roster to the children and back. For all threads."""
+    """One registration: its id, and the jobs on their way from the roster to the children and back. For all threads.
+
+    Methods whose name begins with an underscore are called with the lock held."""
 
     def __init__(self, worker: str, wake_ups: WakeUps = NOBODY) -> None:
         self.worker = worker
+        """The id of the registration, which the roster calls a worker."""
         self.wake_ups = wake_ups
         self.progress = ProgressBuffer()
         self._lock = threading.Lock()
@@ -121,6 +124,7 @@ class HeldJobs:
         """The jobs that the newest list names."""
         self.heard_at = -math.inf
         """When the newest list came, on the real clock."""
+
         self._to_fetch: list[JobId] = []
         self._waiting: deque[HeldJob] = deque()
         """Fetched jobs that may start, by priority. Jobs that are marked as started come first: the time from the mark
@@ -129,20 +133,23 @@ class HeldJobs:
         """Fetched jobs that must be marked as started before they may start."""
         self._marks: dict[JobId, HeldJob] = {}
         """Jobs that are marked as started, or may be: the outcome of a mark can be unknown."""
-        self._doubtful: set[JobId] = set()
-        """Jobs that were being fetched when the worker asked which flows are paused: see `flows`."""
         self._outcomes: deque[JobOutcome] = deque()
-        self.limited: Set[str] = frozenset()
-        """The tasks and groups that have a limit, as `task:NAME` and `group:NAME`."""
+        self._settling = 0
         self.outcomes_may_wait = math.inf
         """Seconds for which the gathered outcomes may wait: few if other jobs wait for one of the outcomes."""
-        self._settling = 0
+        self.limited: Set[str] = frozenset()
+        """The tasks and groups that have a limit, as `task:NAME` and `group:NAME`."""
+
+        self._is_allowed: Callable[[HeldJob], bool] = lambda _: True
+        """Whether a job may start: its group is not paused, and neither is its flow."""
+        self._doubtful: set[JobId] = set()
+        """Jobs that were being fetched when the worker asked which flows are paused: see `flows_to_ask_about`."""
+        self._recall: Callable[[Collection[JobId]], None] = lambda _: None
+
         self._dead_children: list[int] = []
         """Processes that may have died in a transaction of their job."""
         self._died_with: dict[JobId, TellEnd | None] = {}
         """The jobs that ran in them."""
-        self._recall: Callable[[Collection[JobId]], None] = lambda _: None
-        self._may_start: Callable[[HeldJob], bool] = lambda _: True
 
     def on_recall(self, recall: Callable[[Collection[JobId]], None]) -> None:
         """Calls `recall` with taken jobs that must no longer start. The runner hands back jobs it has not started."""
@@ -166,20 +173,18 @@ class HeldJobs:
             self.wake_ups.fetcher()
         return has_new
 
-    def hear_event(self, assignment: Assignment) -> bool:
-        """Takes note of the event of an assignment; true when there are new jobs to fetch."""
+    def hear_event(self, assignment: Assignment) -> None:
+        """Takes note of the event of an assignment."""
         with self._lock:
             if assignment.worker != self.worker or assignment.given <= self._given:
-                return False
+                return
             self._learn(assignment.jobs)
             has_new = bool(self._to_fetch)
         if has_new:
             self.wake_ups.fetcher()
-        return has_new
 
     def _take_in(self, holding: Holding) -> list[JobId]:
-        """Learns new jobs from a list, unless it is old, and forgets lost jobs; returns the lost jobs. The caller holds
-        the lock."""
+        """Learns new jobs from a list, unless it is old, and forgets lost jobs; returns the lost jobs."""
         if holding.settled < self._settled or holding.given < self._given:
             return []
         named = frozenset(holding.assigned)
@@ -194,6 +199,7 @@ class HeldJobs:
             del self._states[id]
             self._jobs.pop(id, None)
             self._marks.pop(id, None)
+            self._died_with.pop(id, None)
         return lost
 
     def _learn(self, ids: Iterable[JobId]) -> None:
@@ -223,24 +229,23 @@ class HeldJobs:
         with self._lock:
             self._to_fetch[:0] = [id for id in ids if self._states.get(id) is HeldState.ASSIGNED]
 
-    def fetched(self, ids: Iterable[JobId], jobs: Iterable[HeldJob]) -> bool:
-        """The documents of jobs that were to be fetched. True when jobs are handed back immediately: they do not exist
-        any longer, were cancelled, may not start now, or belong to a paused flow."""
+    def fetched(self, ids: Iterable[JobId], jobs: Iterable[HeldJob]) -> None:
+        """The documents of jobs that were to be fetched. Some are handed back immediately: they do not exist any
+        longer, were cancelled, may not start now, or belong to a paused flow."""
         found = {job.id: job for job in jobs}
         with self._lock:
             mine = [id for id in ids if self._states.get(id) is HeldState.ASSIGNED]
-            refused = [id for id in mine if id not in found or not self._starts(found[id])]
+            accepted = [found[id] for id in mine if id in found and self._may_wait_here(found[id])]
             self._doubtful.difference_update(ids)
+            for job in accepted:
+                self._states[job.id], self._jobs[job.id] = HeldState.FETCHED, job
+                (self._to_mark if job.needs_mark else self._waiting).append(job)
+            refused = [id for id in mine if self._states[id] is HeldState.ASSIGNED]
             self._end((id, None) for id in refused)
-            for id in mine:
-                if self._states[id] is HeldState.ASSIGNED:  # the refused ones have ended
-                    self._states[id], self._jobs[id] = HeldState.FETCHED, found[id]
-                    (self._to_mark if found[id].needs_mark else self._waiting).append(found[id])
             self._let_urgent_jobs_overtake()
         self.wake_ups.runner()
         if refused:
             self.wake_ups.settler()
-        return bool(refused)
 
     def _let_urgent_jobs_overtake(self) -> None:
         """A job with a high priority does not wait behind the jobs that were prefetched before it came."""
@@ -249,23 +254,23 @@ class HeldJobs:
             ordered = sorted(self._waiting, key=lambda job: (job.id not in self._marks, -job.priority))
             self._waiting = deque(ordered)
 
-    def _starts(self, job: HeldJob) -> bool:
+    def _may_wait_here(self, job: HeldJob) -> bool:
         is_doubtful = job.flow is not None and job.id in self._doubtful
-        return not (job.is_cancelled or job.is_paused or is_doubtful) and self._may_start(job)
+        return not (job.is_cancelled or job.is_paused or is_doubtful) and self._is_allowed(job)
 
     def to_mark(self, slots: int) -> list[HeldJob]:
         """At-most-once and debounced jobs to mark, as many as can start now. More marks would mean more lost jobs if
         this process dies."""
         with self._lock:
-            again = sum(job.id in self._marks for job in self._to_mark)  # marking these failed
-            count = min(len(self._to_mark), max(0, slots - len(self._marks) + again))
+            occupied = self._marks.keys() - {job.id for job in self._to_mark}  # a job whose mark failed is in both
+            count = min(len(self._to_mark), max(0, slots - len(occupied)))
             jobs = [self._to_mark.popleft() for _ in range(count)]
             self._marks.update((job.id, job) for job in jobs)
             return jobs
 
     def not_marked(self, jobs: list[HeldJob]) -> None:
-        """Marking failed: these jobs are marked again. The failed write may have succeeded, so a job that is handed
-        back loses its mark."""
+        """Marking failed: these jobs are marked again. They stay in `_marks`, because the write may have succeeded: a
+        job that is handed back then loses its mark (`_end`)."""
         with self._lock:
             again = [job for job in jobs if self._states.get(job.id) is HeldState.FETCHED]
             self._to_mark.extendleft(reversed(again))
@@ -295,7 +300,7 @@ class HeldJobs:
         """Puts taken jobs that have not started at the head of the queue, unless they must no longer start."""
         with self._lock:
             mine = [job for job in jobs if self._states.get(job.id) is HeldState.TAKEN]
-            refused = [job.id for job in mine if not self._may_start(job)]
+            refused = [job.id for job in mine if not self._is_allowed(job)]
             again = [job for job in mine if job.id not in refused]
             self._states.update((job.id, HeldState.FETCHED) for job in again)
             self._waiting.extendleft(reversed(again))
@@ -341,12 +346,14 @@ class HeldJobs:
                 self._states[id] = HeldState.ENDED
                 job = self._jobs.pop(id, None)
                 if job is not None:
-                    self.outcomes_may_wait = min(self.outcomes_may_wait, self._may_wait(job))
+                    self.outcomes_may_wait = min(self.outcomes_may_wait, self._outcome_may_wait(job))
                 marked = self._marks.pop(id, None)
-                self._outcomes.append((id, not_started(marked) if marked and outcome is None else outcome))
+                if marked is not None and outcome is None:
+                    outcome = not_started(marked)  # handed back: it loses its mark
+                self._outcomes.append((id, outcome))
 
-    def _may_wait(self, job: HeldJob) -> float:
-        """Seconds for which its outcome may wait to be written together with others."""
+    def _outcome_may_wait(self, job: HeldJob) -> float:
+        """Seconds for which the outcome of this job may wait to be written together with others."""
         if job.at_most_once:
             return 0.0  # if the worker died before, the job would count as lost
         is_limited = job.has_limit_key or f"task:{job.task}" in self.limited or f"group:{job.group}" in self.limited
@@ -356,37 +363,35 @@ class HeldJobs:
 
     # -- the heartbeat -----------------------------------------------------------------------------------------------
 
-    def saw(self, running: Iterable[tuple[HeldJob, datetime]], now: datetime, after: float) -> bool:
-        """Notes the running jobs. True when a job has run for longer than `after` seconds: the worker must write that
-        to the job."""
+    def note_running(self, running: Iterable[tuple[HeldJob, datetime]], now: datetime, after: float) -> None:
+        """The running jobs. Those that have run for longer than `after` seconds are marked, for people to see."""
         with self._lock:
             mine = [run for run in running if self._states.get(run[0].id) in _NOT_ENDED]
             has_marks = self.progress.add_running(mine, now, after)
         if has_marks:
             self.wake_ups.progress_writer()
-        return has_marks
 
-    def flows(self) -> set[ObjectId]:
-        """The flows whose steps it holds; the caller asks which flows are paused. A step that is being fetched may have
-        been read before a pause, and its flow is not in the result: the step is handed back."""
+    def flows_to_ask_about(self) -> set[ObjectId]:
+        """The flows whose steps it holds. The caller asks which of them are paused, and then calls `allow`. A step that
+        is being fetched now may have been read before a pause, and its flow is not in the result: from now on the step
+        is doubtful, and `fetched` hands it back."""
         with self._lock:
             coming = set(self._to_fetch)
             assigned = (id for id, state in self._states.items() if state is HeldState.ASSIGNED)
             self._doubtful = {id for id in assigned if id not in coming}
             return {job.flow for job in self._jobs.values() if job.flow is not None}
 
-    def allow(self, may_start: Callable[[HeldJob], bool]) -> bool:
-        """From now on, a job starts only if `may_start` is true for it. The other jobs are handed back, or recalled
-        from the runner. True when jobs were handed back."""
+    def allow(self, is_allowed: Callable[[HeldJob], bool]) -> None:
+        """From now on, a job starts only if `is_allowed` is true for it. The other jobs are handed back, or recalled
+        from the runner."""
         with self._lock:
-            self._may_start = may_start
-            refused = {id for id, job in self._jobs.items() if not may_start(job)}
+            self._is_allowed = is_allowed
+            refused = {id for id, job in self._jobs.items() if not is_allowed(job)}
             handed_back = self._hand_back_untaken(refused)
         if handed_back:
             self.wake_ups.settler()
         if taken := refused - handed_back:
             self._recall(taken)
-        return bool(handed_back)
 
     def hand_back_all_but(self, most: int) -> None:
         """Hands back the last jobs if the worker holds far more jobs than it will end soon, because jobs take longer
@@ -394,7 +399,7 @@ class HeldJobs:
         with self._lock:
             untaken = [id for id, state in self._states.items() if state in _NOT_TAKEN]
         if len(untaken) > _FAR_MORE_FACTOR * most + _ALWAYS_HELD_JOBS:
-            self.hand_back_untaken(untaken[most:])  # a job that is taken meanwhile stays
+            self.hand_back_untaken(untaken[most:])  # the last ones; a job that is taken meanwhile stays
 
     # -- the settler -------------------------------------------------------------------------------------------------
 
@@ -407,9 +412,10 @@ class HeldJobs:
 
     def died_with_children(self, ids: Iterable[JobId]) -> dict[JobId, TellEnd | None]:
         """The jobs among these that ran in a dead child. The child may have stored more facts about them."""
-        return {id: self._died_with[id] for id in ids if id in self._died_with}
+        with self._lock:
+            return {id: self._died_with[id] for id in ids if id in self._died_with}
 
-    def dead_children(self) -> list[int]:
+    def take_dead_children(self) -> list[int]:
         """The children that have died since the last call."""
         with self._lock:
             dead, self._dead_children = self._dead_children, []
@@ -440,8 +446,8 @@ class HeldJobs:
                 self.outcomes_may_wait = math.inf
             return batch
 
-    def settled(self, outcomes: Iterable[JobOutcome], holding: Holding) -> bool:
-        """Forgets these settled jobs, and takes note of the remaining jobs. True when there are new jobs to fetch."""
+    def settled(self, outcomes: Iterable[JobOutcome], holding: Holding) -> None:
+        """Forgets these settled jobs, and takes note of the remaining jobs."""
         ids = [id for id, _ in outcomes]
         with self._lock:  # one lock for all: in between, an old answer would bring the jobs back
             lost = self._take_in(holding)  # first, while these jobs are known: an answer that names them is older
@@ -450,17 +456,17 @@ class HeldJobs:
                 self._died_with.pop(id, None)
             self.progress.forget(ids)
             self._settling = 0
-            has_new = bool(self._to_fetch)
         if lost:
             self._recall(lost)
-        return has_new
 
-    def not_settled(self, outcomes: list[JobOutcome]) -> None:
-        """Writing these outcomes failed: they are written again. The failed write may have succeeded."""
+    def not_settled(self, outcomes: list[JobOutcome], *, may_wait: float = 0.0) -> None:
+        """These outcomes were not written, as far as is known: they are written again. They may wait for so many
+        seconds."""
         with self._lock:
             self._states.update((id, HeldState.ENDED) for id, _ in outcomes)
             self._outcomes.extendleft(reversed(outcomes))
-            self.outcomes_may_wait = 0.0 if outcomes else self.outcomes_may_wait
+            if outcomes:
+                self.outcomes_may_wait = min(self.outcomes_may_wait, may_wait)
             self._settling = 0
 
     @property
@@ -469,8 +475,7 @@ class HeldJobs:
         return self._settling
 
     @property
-    def results(self) -> list[JobId]:
-        """Jobs whose results have not been written."""
+    def unwritten_results(self) -> list[JobId]:
         with self._lock:
             return [id for id, outcome in self._outcomes if outcome is not None and not isinstance(outcome, Settled)]
 

@@ -26,6 +26,10 @@ COST_SHARE = 0.05
 jobs whose outcomes have not been written run again."""
 LARGE_BATCH_JOBS = 300
 """Number of outcomes that are settled without waiting for more."""
+_BUFFER_USED = 2 / 3
+"""The part of the jobs that a worker may hold which has ended when they are settled without waiting for more."""
+_AGAIN_SECONDS = 0.5
+"""Rest after the registration was lost: the owner of the worker begins another one."""
 _LOCKED_AGAIN_SECONDS = 1.0
 """Rest before a job is settled again that another transaction holds. Others do not wait for it."""
 
@@ -47,10 +51,10 @@ class Settler:
         self._on_settled = on_settled
         """Called after each batch: the worker may hold new jobs, and has room for more."""
         self._settle_within = registration.settings.settle_within.total_seconds()
-        self._began_at = -math.inf
+        self._batch_began_at = -math.inf
         """When the last batch began, on the real clock, also where the application's stands still."""
-        self._took = 0.0
-        """Seconds that batches take, on average."""
+        self._batch_seconds = 0.0
+        """The time that batches take, on average."""
         self._locked: set[JobId] = set()
         """Jobs that another transaction held when they were to be settled."""
         self._locked_again_at = 0.0
@@ -75,14 +79,14 @@ class Settler:
         is_large_batch = held_jobs.unsettled >= LARGE_BATCH_JOBS
         has_slot_without_next_job = held_jobs.unfinished < 2 * slots
         # The leader gives more jobs when outcomes are written, and until then the others must last.
-        has_used_its_buffer = 3 * held_jobs.unsettled >= 2 * (slots + self._runner.prefetch)
+        has_used_its_buffer = held_jobs.unsettled >= _BUFFER_USED * (slots + self._runner.prefetch)
         return have_gathered_long_enough or is_large_batch or has_slot_without_next_job or has_used_its_buffer
 
     def _until_due(self) -> float:
         """Seconds for which outcomes may still gather."""
         needed_within = self._registration.held_jobs.outcomes_may_wait
-        may_gather_for = min(self._took / COST_SHARE, self._settle_within, needed_within)
-        return max(0.0, self._began_at + may_gather_for - time.monotonic())
+        may_gather_for = min(self._batch_seconds / COST_SHARE, self._settle_within, needed_within)
+        return max(0.0, self._batch_began_at + may_gather_for - time.monotonic())
 
     def _step(self) -> float:
         if not self._must_settle():
@@ -90,13 +94,15 @@ class Settler:
         try:
             settled = self.settle()
         except Superseded:
-            return 0.5  # the owner of the registration begins again
+            return _AGAIN_SECONDS
         except DocumentLocked:
             return _LOCKED_AGAIN_SECONDS
         if not settled and self._locked:
             return max(0.0, self._locked_again_at - time.monotonic())
-        # As long as outcomes may gather, no other thread wakes this loop for them.
-        return self._until_due() if settled or self._until_due() > 0 else UNTIL_WOKEN_SECONDS
+        until_due = self._until_due()
+        if settled or until_due > 0:
+            return until_due  # no other thread wakes this loop while outcomes may gather (`hear`)
+        return UNTIL_WOKEN_SECONDS
 
     def settle(self) -> list[JobOutcome]:
         """Settles one batch now, and returns it; it is empty when there is nothing to settle.
@@ -109,29 +115,24 @@ class Settler:
             self._locked.clear()
         batch = [outcome for outcome in gathered if outcome[0] not in self._locked]
         if not batch:
-            held_jobs.not_settled(gathered)
+            held_jobs.not_settled(gathered, may_wait=math.inf)
             return []
-        self._began_at = time.monotonic()
-        newly_locked: set[JobId] = set()
         died = held_jobs.died_with_children(id for id, _ in batch)
+        self._batch_began_at = time.monotonic()
         try:
             batch = self._after_deaths(held_jobs, batch, died)
             self._end_progress(held_jobs, batch)
-            holding = self._write(held_jobs, batch, newly_locked.add)
+            holding = self._write(held_jobs, batch)
         except BaseException as error:
             held_jobs.not_settled(gathered)
             if isinstance(error, Superseded):
                 self._registration.lose(held_jobs)
             raise
-        finally:
-            if newly_locked:
-                self._locked |= newly_locked
-                self._locked_again_at = time.monotonic() + _LOCKED_AGAIN_SECONDS
-        self._took += 0.2 * (time.monotonic() - self._began_at - self._took)
-        settled = [outcome for outcome in batch if outcome[0] not in newly_locked]
-        # The locked ones first, the newly locked ones too: a worker that ends must not find that all is settled.
+        self._batch_seconds += 0.2 * (time.monotonic() - self._batch_began_at - self._batch_seconds)
+        settled = [outcome for outcome in batch if outcome[0] not in self._locked]
+        # First the locked ones: a worker that ends must not find that all is settled. Others do not hurry for them.
         if locked := [outcome for outcome in gathered if outcome[0] in self._locked]:
-            held_jobs.not_settled(locked)
+            held_jobs.not_settled(locked, may_wait=math.inf)
         held_jobs.settled(settled, holding)
         for id, outcome in settled:
             if (tell := died.get(id)) is not None:
@@ -144,7 +145,7 @@ class Settler:
     ) -> list[JobOutcome]:
         """Ends the sessions of children that died in a transaction of their job, and corrects the outcomes of their
         jobs by what only the children knew: that the job has ended in its transaction, and its checkpoints."""
-        dead = held_jobs.dead_children()
+        dead = held_jobs.take_dead_children()
         try:
             sessions = self._store.roster.sessions_of(held_jobs.worker, dead) if dead else []
             for session in sessions:
@@ -166,12 +167,18 @@ class Settler:
         if final:
             self._store.scheduled.clear_progress(final)
 
-    def _write(self, held_jobs: HeldJobs, outcomes: list[JobOutcome], on_locked: Callable[[JobId], None]) -> Holding:
+    def _write(self, held_jobs: HeldJobs, outcomes: list[JobOutcome]) -> Holding:
+        """Writes what another transaction does not hold; notes the other jobs in `_locked`."""
+
+        def note_locked(id: JobId) -> None:
+            self._locked.add(id)
+            self._locked_again_at = time.monotonic() + _LOCKED_AGAIN_SECONDS
+
         return settle(
             self._store,
             held_jobs.worker,
             outcomes,
             {"prefetch": self._runner.prefetch, "draining": self._registration.draining},
             on_reduced=lambda id, refused: self._events.emit("job.reduced", job=id, error=str(refused)),
-            on_locked=on_locked,
+            on_locked=note_locked,
         )
