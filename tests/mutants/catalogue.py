@@ -744,8 +744,8 @@ MUTANTS = (
         "unclaimed_for_ever",
         "jobs that were sent to a child and not claimed are taken back",
         "processes/worker/dispatcher.py",
-        "            if child.ignores_jobs(now) or (child.has_some_waiting and child.is_stuck(now)):\n",
-        "            if child.has_some_waiting and child.is_stuck(now):\n",
+        "        if is_deaf or (child.has_some_waiting and child.is_stuck(now)):\n",
+        "        if child.has_some_waiting and child.is_stuck(now):\n",
         "tests/processes/test_standing_still.py::test_an_idle_child_keeps_no_jobs_next_to_a_free_one",
     ),
     Mutant(

@@ -18,7 +18,7 @@ from recruiter.store.codec import decode
 from tests.fake_child import FakeChild, held, held_many
 from tests.samples import a_job, done
 
-NOON = pipe.Time(lead=1000.0, at=1.0)
+NOON = pipe.Time(offset=1000.0, at=1.0)
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ class TestSuccession:
         old.handle.send([held()], NOON)
         (number,) = old.start()
         old.handle.recycle(1.0)
-        new.handle.successor_of = old.handle
+        new.handle.replaces = old.handle
 
         # then there is room for three, and for a fourth when it has ended
         assert new.handle.room(1.0) == 3

@@ -150,6 +150,25 @@ class TestTheUsualWay:
         assert [job for _, job in quick.jobs()] == jobs[1:2]
         assert slow.handle.load == 1
 
+    def test_an_urgent_job_overtakes_those_in_the_pipe(self, make: Make) -> None:
+        """Given a child that runs one of three ordinary jobs, when an urgent job arrives, then it is the next."""
+        worker = make()
+        (child,) = worker.children
+        first, *next_jobs = held_many(3)
+        urgent = held(priority=5)
+        worker.arrive(first)
+        (number,) = child.start()
+        worker.fetched(*next_jobs)
+        worker.held_jobs.take(2)
+        child.handle.send(next_jobs, worker.dispatcher._time())  # as if it had been quick before
+
+        worker.arrive(urgent)
+        child.answer(number)
+        worker.turn()
+
+        child.start()
+        assert worker.running()[0] == urgent
+
 
 class TestMustNotStart:
     def test_one_that_was_cancelled_before_it_was_fetched_is_handed_back(self, make: Make) -> None:
@@ -250,7 +269,7 @@ class TestRecycling:
         (self.number,) = child.start()
         worker.arrive(*jobs[1:])
         setattr(child.handle, "memory", lambda: 2)  # noqa: B010
-        worker.dispatcher._watched_at = 0.0
+        worker.dispatcher._memory_checked_at = 0.0
         worker.turn()
         assert child.handle.recycling
         return worker

@@ -67,7 +67,7 @@ def frame(kind: int, number: int, payload: bytes) -> bytes:
 class Time(NamedTuple):
     """The time that a supervisor sends to its children."""
 
-    lead: float
+    offset: float
     """Seconds by which it is ahead of the monotonic clock, which all processes of a host share."""
     at: float
     """When this was sent, on that clock: frames of two pipes may be read in another order."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import selectors
 import signal
 from collections.abc import Callable, Collection, Iterable
@@ -83,8 +84,8 @@ class ChildHandle:
         for end in (to_child, from_child, control):
             os.set_blocking(end, False)
         self.claims = claims
-        self.successor_of: ChildHandle | None = None
-        """The child that this one replaces, as long as that one has jobs to finish."""
+        self.replaces: ChildHandle | None = None
+        """The child whose place it takes, as long as that one has jobs to finish."""
         self.pid = process.pid or 0
         """The process that runs the jobs; until its first message, the guard around it."""
         self.tasks: frozenset[str] | None = None
@@ -99,7 +100,7 @@ class ChildHandle:
         self.silent_at = now
         self.answered_at = now
         self._deaf_since: float | None = None
-        """The time since which it has started none of its jobs; it gets no further jobs until it tries to start one."""
+        """The time since which it has started none of its jobs."""
         self._tries_when_deaf = 0
         self._sent_at = now
         self.cancelling: dict[int, tuple[Document, float]] = {}
@@ -111,7 +112,7 @@ class ChildHandle:
         self._sent: dict[int, HeldJob] = {}
         self._pace = JobPace()
         self._bytes_an_answer = 1.0
-        self._lead = 0.0
+        self._clock_offset = 0.0
 
     # -- facts ---------------------------------------------------------------------------------------------------
 
@@ -131,11 +132,11 @@ class ChildHandle:
 
     @property
     def places(self) -> int:
-        """The number of jobs that may run in it at the same time: jobs of the children that it replaces keep their
-        places until they end."""
-        places, before = self._places, self.successor_of
+        """The number of jobs that may run in it at the same time: jobs that still run in the children that it replaces
+        keep their places."""
+        places, before = self._places, self.replaces
         while before is not None:
-            places, before = places - before.load, before.successor_of
+            places, before = places - before.load, before.replaces
         return places
 
     @property
@@ -162,7 +163,8 @@ class ChildHandle:
         if not self.ready or self.is_deaf:
             return 0
         places, next_jobs = self.places, 0
-        if not self.is_stuck(now) and places == self._places:
+        replaces_none = places == self._places
+        if replaces_none and not self.is_stuck(now):
             next_jobs = max(0, min(_MAX_JOBS_IN_PIPE, int(_PIPE_SECONDS / self._pace.seconds_a_job)) - 1)
         return max(0, min(places + next_jobs - self.load, len(self._numbers)))
 
@@ -184,15 +186,16 @@ class ChildHandle:
         return now - self._deaf_since if self._deaf_since is not None and self.is_deaf else 0.0
 
     def ignores_jobs(self, now: float) -> bool:
-        """Whether it has a free place and has left a job that it was sent for too long; from then on it is deaf."""
+        """Whether it has a free place and has left a job that it was sent for too long."""
         if not self._sent or now - max(self._sent_at, self.answered_at) < _CLAIMED_WITHIN_SECONDS:
             return False
         claimed = sum(map(self.claims.claimed, self._sent))
-        if claimed == self.load or claimed >= self._places:
-            return False
+        return claimed < min(self.load, self._places)
+
+    def note_deaf(self, now: float) -> None:
+        """It gets no further jobs until it tries to start one."""
         if not self.is_deaf:
             self._deaf_since, self._tries_when_deaf = now, self.claims.tries()
-        return True
 
     def running(self) -> list[RunningJob]:
         return [self._run(number) for number in self.numbers_running()]
@@ -242,7 +245,7 @@ class ChildHandle:
         if not self._sent:
             self.answered_at = time.at
         self._sent_at = time.at
-        self._lead = time.lead
+        self._clock_offset = time.offset
         for job in jobs:
             number = self._numbers.take()
             self.claims.open(number)
@@ -252,8 +255,8 @@ class ChildHandle:
 
     def tell_time(self, time: pipe.Time) -> None:
         """A child that runs a job must follow when the time has changed."""
-        if self._sent and abs(time.lead - self._lead) > _CLOCK_TOLERANCE_SECONDS:
-            self._lead = time.lead
+        if self._sent and abs(time.offset - self._clock_offset) > _CLOCK_TOLERANCE_SECONDS:
+            self._clock_offset = time.offset
             self._words.add(0, pipe.clock_frame(time))
             self._words.flush()
 
@@ -269,8 +272,9 @@ class ChildHandle:
         except BlockingIOError:
             self.drained = True
             return []
-        self.silent = self.drained = not data
-        self.silent_at = now
+        self.drained = not data
+        if not data:
+            self.silent, self.silent_at = True, now
         messages, ended = list[Message](), 0
         for kind, number, payload in self._frames.feed(data):
             if kind in pipe.ABOUT_NO_JOB:
@@ -279,12 +283,16 @@ class ChildHandle:
                 messages.append(Message(kind, self._run(number), payload))
                 if kind != pipe.PROGRESS:
                     ended += 1
-                    self._take(number)
+                    self._forget(number)
+        self._learn_pace(ended, len(data), now)
+        return messages
+
+    def _learn_pace(self, ended: int, size: int, now: float) -> None:
+        """These jobs have ended since the last answer, and these bytes have come."""
         if ended and self.tasks is not None:
             self._pace.count(ended, now - self.answered_at)
             self.answered_at = now
-        self._bytes_an_answer = 0.7 * self._bytes_an_answer + 0.3 * len(data) / max(1, ended)
-        return messages
+        self._bytes_an_answer += 0.3 * (size / max(1, ended) - self._bytes_an_answer)
 
     def cancel(self, id: JobId, flag: Document, now: float) -> HeldJob | None:
         """Asks it to cancel a job that it runs; None when it runs no such job, or was asked before."""
@@ -303,7 +311,7 @@ class ChildHandle:
             self._words.flush()
 
     def withdraw(self) -> list[HeldJob]:
-        """Takes back all jobs that it has not started, in order."""
+        """Takes back all jobs that it has not started, in order: it is slower than it was."""
         self._pace.forget()
         return self._withdraw(list(self._sent))
 
@@ -315,6 +323,10 @@ class ChildHandle:
         """Whether it has some of these, and has not started them: they could not be withdrawn."""
         return any(not self.claims.claimed(number) for number in self._numbers_of(ids))
 
+    def withdraw_less_urgent(self, priority: int) -> list[HeldJob]:
+        """Takes back the jobs of a lower priority that it has not started."""
+        return self._withdraw([number for number, job in self._sent.items() if job.priority < priority])
+
     def _numbers_of(self, ids: Collection[JobId]) -> list[int]:
         return [number for number, job in self._sent.items() if job.id in ids]
 
@@ -325,16 +337,16 @@ class ChildHandle:
             return []
         unsent = self._jobs.take_back(set(numbers))
         withdrawn = unsent.union(self.claims.withdraw([number for number in numbers if number not in unsent]))
-        return [self._take(number) for number in numbers if number in withdrawn]
+        return [self._forget(number) for number in numbers if number in withdrawn]
 
     def recycle(self, now: float) -> None:
         """Lets it finish its running jobs, and end."""
         self.recycling = True
         self.recycled_at = now
         self._jobs.clear()
-        os.close(self.write_end)
+        os.close(self.write_end)  # the end of its input asks it to end
 
-    def _take(self, number: int) -> HeldJob:
+    def _forget(self, number: int) -> HeldJob:
         """The job of this number, which has ended here; the number is free again."""
         self._numbers.free(number)
         self.cancelling.pop(number, None)
@@ -419,6 +431,10 @@ class ChildPipes:
             self._full[end] = full[end]
             self._selector.register(end, selectors.EVENT_WRITE, full[end].flush)
         return [key.data for key, _ in self._selector.select(seconds)]
+
+    def sleep(self, seconds: float) -> None:
+        """Sleeps until this time is over or another thread wakes it, whatever children send."""
+        select.select([self._wake_read], [], [], seconds)
 
     def close(self) -> None:
         """Call this when no other thread is left that could wake it."""

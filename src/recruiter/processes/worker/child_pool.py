@@ -90,9 +90,9 @@ class ChildPool:
                     self._events.emit("child.broken", pid=0, trace=f"cannot start a child: {error}")
                 return
             self._told_of_server = False
-            replaced = {other.successor_of for other in self.handles}
+            replaced = {other.replaces for other in self.handles}
             leaving = (other for other in self.handles if other.recycling and other not in replaced)
-            child.successor_of = next(leaving, None)
+            child.replaces = next(leaving, None)
             self.handles.append(child)
             self._added(child)
 
@@ -105,8 +105,8 @@ class ChildPool:
         """It is dead, and its remains have been handled."""
         self.handles.remove(child)
         for other in self.handles:
-            if other.successor_of is child:
-                other.successor_of = child.successor_of
+            if other.replaces is child:
+                other.replaces = child.replaces
         if child.tasks is None:
             self._spawn_at = self._clock.monotonic() + _SPAWN_PAUSE
         child.close()

@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import math
 import queue
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -53,6 +52,7 @@ _STALE_SECONDS = 1.0
 """Time that jobs may wait here while no child takes any; then they go back to the roster."""
 _END_WITHIN_SECONDS = 5.0
 """Time in which a child must end after it has closed its pipe, or was asked to end and runs no job."""
+_MEMORY_CHECKED_EVERY_SECONDS = 1.0
 _HELLO_WITHIN_SECONDS = 300.0
 """Time in which a new child must have loaded the application."""
 _DEAF_FOR_SECONDS = 3.0
@@ -91,7 +91,9 @@ class Dispatcher:
         self.stack: Document | None = None
         self._accepting = True
         self._had_free_slot = False
-        self._fed_at = self._watched_at = self._timed_at = 0.0
+        self._fed_at = self._memory_checked_at = self._overruns_checked_at = 0.0
+        self._fed_priority = 0
+        """The priority of the last job that was given to a child."""
 
     # -- from other threads --------------------------------------------------------------------------------------
 
@@ -151,12 +153,13 @@ class Dispatcher:
         self._obey_flags()
         self._ask_stacks()
         if self._accepting:
+            self._let_urgent_jobs_overtake()
             self._feed()
         else:
             self._held_jobs.hand_back_untaken()
         has_free_slot = self.has_free_slot
         if has_free_slot and not self._had_free_slot:
-            self._held_jobs.wake_ups.fetcher()
+            self._held_jobs.wake_ups.fetcher()  # it asks rarely while no slot is free
         self._had_free_slot = has_free_slot
         is_busy = bool(self._held_jobs.waiting) or any(child.has_some_waiting for child in self._pool.handles)
         patience = STUCK_AFTER_SECONDS if is_busy else _IDLE_SECONDS if self.idle else _RUNNING_SECONDS
@@ -168,12 +171,13 @@ class Dispatcher:
 
     def _let_answers_gather(self) -> None:
         """Sleeps while every child has enough jobs, and room for answers. Answers come one by one, each would wake this
-        thread, and they are settled in batches anyway. A child with a long job does not count."""
+        thread, and they are settled in batches anyway. A child with a long job does not count. New jobs end the sleep:
+        one of them may be urgent."""
         now = self._clock.monotonic()
         quick_children = [child for child in self._pool.handles if not child.is_stuck(now)]
         seconds = min((child.answers_may_gather for child in quick_children), default=0.0)
         if seconds >= _MIN_GATHER_SECONDS:
-            time.sleep(min(seconds, _MAX_GATHER_SECONDS))
+            self._pipes.sleep(min(seconds, _MAX_GATHER_SECONDS))
 
     def _guarded(self, act: Callable[[], None]) -> None:
         """A bug that affects one job must not end the worker and all other jobs."""
@@ -258,15 +262,24 @@ class Dispatcher:
                 child.ask_stack(asked)
 
     def _feed(self) -> None:
+        """Gives the waiting jobs to the children with room, the least loaded first, in equal shares: the first child
+        must not take jobs that could start in the second."""
         now = self._clock.monotonic()
         free = sorted((c for c in self._pool.handles if c.room(now) > 0), key=lambda child: child.load)
-        for position, child in enumerate(free):
-            share = math.ceil(self._held_jobs.waiting / (len(free) - position))
+        for served, child in enumerate(free):
+            share = math.ceil(self._held_jobs.waiting / (len(free) - served))
             jobs = self._held_jobs.take(min(child.room(now), share))
             if not jobs:
                 return
             child.send(jobs, self._time())
-            self._fed_at = now
+            self._fed_at, self._fed_priority = now, jobs[-1].priority
+
+    def _let_urgent_jobs_overtake(self) -> None:
+        """A more urgent job does not wait behind the jobs that are already in the pipes."""
+        priority = self._held_jobs.next_priority
+        if priority is not None and priority > self._fed_priority:
+            for child in self._pool.handles:
+                self._held_jobs.put_back(child.withdraw_less_urgent(priority))
 
     # -- messages of children ------------------------------------------------------------------------------------
 
@@ -300,7 +313,7 @@ class Dispatcher:
             self.tasks = frozenset(message["tasks"])
             child.flushes = self.has_instruments = message["flushes"]
             self._pool.welcome(child, self.tasks, message["pid"], message["server"])
-        elif self.tasks is None:
+        elif self.tasks is None:  # the first child says that it is broken
             raise ApplicationError(f"the application cannot be loaded in a worker:\n{message['trace']}")
         else:
             self._events.emit("child.broken", pid=child.pid, trace=message["trace"])
@@ -380,33 +393,44 @@ class Dispatcher:
         if self._held_jobs.worker:
             self._pool.replenish(self._held_jobs.worker)
         for child in list(self._pool.handles):
-            if child.ignores_jobs(now) or (child.has_some_waiting and child.is_stuck(now)):
-                self._held_jobs.put_back(child.withdraw())
-            if child.recycling and not child.load and now - child.recycled_at > _END_WITHIN_SECONDS:
-                child.kill()  # a job left a thread behind that does not end
-            if child.tasks is None and now - child.answered_at > _HELLO_WITHIN_SECONDS:
-                child.kill()
-            self._replace_if_it_stands_still(child, now)
+            self._take_back_what_it_does_not_start(child, now)
+            self._end_if_it_hangs(child, now)
         has_room = any(child.room(now) > 0 for child in self._pool.handles)
         if self._held_jobs.waiting and now - self._fed_at > _STALE_SECONDS and not has_room:
             self._held_jobs.hand_back_untaken()
-        if now - self._timed_at > STUCK_AFTER_SECONDS:
-            self._timed_at = now
+        if now - self._overruns_checked_at > STUCK_AFTER_SECONDS:
+            self._overruns_checked_at = now
             self._end_overruns(now)
+        if now - self._memory_checked_at > _MEMORY_CHECKED_EVERY_SECONDS:
+            self._memory_checked_at = now
+            self._recycle_large_children()
+
+    def _take_back_what_it_does_not_start(self, child: ChildHandle, now: float) -> None:
+        is_deaf = child.ignores_jobs(now)
+        if is_deaf:
+            child.note_deaf(now)
+        if is_deaf or (child.has_some_waiting and child.is_stuck(now)):
+            self._held_jobs.put_back(child.withdraw())
+
+    def _recycle_large_children(self) -> None:
         limit = self._settings.memory_limit
-        if limit is not None and now - self._watched_at > 1.0:
-            self._watched_at = now
-            for child in [child for child in self._pool.handles if child.ready and child.memory() > limit]:
-                self._held_jobs.put_back(child.withdraw())
-                self._events.emit("child.recycled", pid=child.pid, memory=child.memory())
-                self._recycle(child)
-                self._pool.replenish(self._held_jobs.worker)
+        if limit is None:
+            return
+        for child in [child for child in self._pool.handles if child.ready and child.memory() > limit]:
+            self._held_jobs.put_back(child.withdraw())
+            self._events.emit("child.recycled", pid=child.pid, memory=child.memory())
+            self._recycle(child)
+            self._pool.replenish(self._held_jobs.worker)
 
     def _recycle(self, child: ChildHandle) -> None:
         self._pipes.stop_writing(child)
         child.recycle(self._clock.monotonic())
 
-    def _replace_if_it_stands_still(self, child: ChildHandle, now: float) -> None:
+    def _end_if_it_hangs(self, child: ChildHandle, now: float) -> None:
+        if child.recycling and not child.load and now - child.recycled_at > _END_WITHIN_SECONDS:
+            child.kill()  # a job left a thread behind that does not end
+        if child.tasks is None and now - child.answered_at > _HELLO_WITHIN_SECONDS:
+            child.kill()
         if child.silent and now - child.silent_at > _END_WITHIN_SECONDS:
             child.kill_guard()  # the child is dead, and its guard or the fork server does not report it
             self._died(child)

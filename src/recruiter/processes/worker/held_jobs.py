@@ -289,6 +289,12 @@ class HeldJobs:
         """The number of jobs that the runner can take."""
         return len(self._waiting)
 
+    @property
+    def next_priority(self) -> int | None:
+        """The priority of the next job that the runner can take; None without one."""
+        with self._lock:
+            return self._waiting[0].priority if self._waiting else None
+
     def take(self, count: int) -> list[HeldJob]:
         """The next jobs, at most `count`, to be started now."""
         with self._lock:
@@ -297,13 +303,15 @@ class HeldJobs:
             return jobs
 
     def put_back(self, jobs: list[HeldJob]) -> None:
-        """Puts taken jobs that have not started at the head of the queue, unless they must no longer start."""
+        """Puts taken jobs that have not started at the head of the queue, behind more urgent ones, unless they must no
+        longer start."""
         with self._lock:
             mine = [job for job in jobs if self._states.get(job.id) is HeldState.TAKEN]
             refused = [job.id for job in mine if not self._is_allowed(job)]
             again = [job for job in mine if job.id not in refused]
             self._states.update((job.id, HeldState.FETCHED) for job in again)
             self._waiting.extendleft(reversed(again))
+            self._let_urgent_jobs_overtake()
             self._end((id, None) for id in refused)
         if refused:
             self.wake_ups.settler()
