@@ -38,7 +38,7 @@ from recruiter.steps.assign import (
 )
 from recruiter.steps.lead import Leadership
 from recruiter.steps.rescue import Rescue
-from recruiter.store.change_stream import FLOW, LANE_CHANGES, LULL, Change, ChangeWaiter
+from recruiter.store.change_stream import FLOW_JOBS, LANE_CHANGES, LULL_SECONDS, Change, ChangeWaiter
 from recruiter.store.codec import Document
 from recruiter.store.collections import flows, limits, scheduled, schedulers
 from recruiter.store.collections.roster import ROOM_MADE
@@ -96,10 +96,6 @@ class RecruiterProcess:
         store.wakers.add(self.wake)
         store.wakers.add(self._keeping.wake)
         store.transactions.sessions.on_refused = lambda error: events.emit("session.not_ended", error=error)
-        self._begin()
-
-    def _begin(self) -> None:
-        """The state before the first round."""
         self._came_round_at = self._clock.monotonic()
         self._led = False
         self._stands_by = False
@@ -107,10 +103,9 @@ class RecruiterProcess:
         self._reserved: Mapping[JobId, Reservation] = {}
         self._turns = TurnsTaken()
         self._lookahead = Lookahead()
-        self._pause, self._round_at = self._backoff_from, 0.0
+        self._idle_pause, self._next_round_at = self._backoff_from, 0.0
         self._flowing_until = 0.0
-        self._woken = threading.Event()
-        """Whether a round is wanted."""
+        self._round_wanted = threading.Event()
         self._arrivals: deque[Arrival] = deque()
         self._vacancies: Vacancies | None = None
         """The workers with room after the last round, if it left no job that could have been assigned."""
@@ -150,6 +145,7 @@ class RecruiterProcess:
         try:
             delay = self._attend()
         except StoreUnreachable:
+            # A process that died in a transaction may hold a lock on its roster document.
             with suppress(StoreError):
                 for worker in self._leadership.unblock():
                     self._events.emit("session.ended", worker=worker)
@@ -159,8 +155,7 @@ class RecruiterProcess:
         return delay
 
     def _attend(self) -> float:
-        """Keeps the lead, gives out new jobs, and holds a round when one is due; returns the seconds to wait. `_woken`
-        is cleared before the round reads anything: a wake-up during a round causes another one."""
+        """Keeps the lead, gives out new jobs, and holds a round when one is due; returns the seconds to wait."""
         leading = self._leadership.attend()
         self._note_leadership(leading)
         if not leading:
@@ -170,40 +165,42 @@ class RecruiterProcess:
             return self._leadership.look_every
         self._stands_by = False
         now = self._clock.monotonic()
-        if self._arrivals and not self._woken.is_set():
+        if self._arrivals and not self._round_wanted.is_set():
             self._assign_new(now)
-        if now >= self._round_at or self._woken.is_set():
-            if self._woken.is_set():
-                self._pause = self._backoff_from
-            self._woken.clear()
-            self._arrivals.clear()  # the round finds them
-            self._vacancies = None
-            self._round_at = now + self._lead()
-        if self._woken.is_set():
+        if now >= self._next_round_at or self._round_wanted.is_set():
+            self._next_round_at = now + self._hold_round()
+        if self._round_wanted.is_set():
             return 0.0
-        return max(0.0, min(self._round_at - self._clock.monotonic(), self._leadership.interval * 0.9))
+        return max(0.0, min(self._next_round_at - self._clock.monotonic(), self._leadership.interval * 0.9))
 
     def _assign_new(self, now: float) -> None:
         """Gives new jobs to workers and listens again, or requests a round."""
         arrivals = [self._arrivals.popleft() for _ in range(len(self._arrivals))]
         given = False
         try:
-            if self._vacancies is not None and len(arrivals) < FLOW:
-                of_leader = self._leadership.term, self._clock.now(), arrivals, self._vacancies, self._rules
-                given = assign_new(self._store, *of_leader)
+            if self._vacancies is not None and len(arrivals) < FLOW_JOBS:
+                given = assign_new(
+                    self._store, self._leadership.term, self._clock.now(), arrivals, self._vacancies, self._rules
+                )
         except StoreError:
             self._leadership.doubt()
             raise
         finally:
             if not given:
-                self._woken.set()
+                self._round_wanted.set()
         if given:
-            self._round_at = min(self._round_at, now + _WATCHING_PAUSE_SECONDS)
+            self._next_round_at = min(self._next_round_at, now + _WATCHING_PAUSE_SECONDS)
             if self._waiters is not None:
                 self._waiters[0].arm()
 
-    def _lead(self) -> float:
-        """One round; returns the seconds until the next round. After any failed write, the term is in doubt."""
+    def _hold_round(self) -> float:
+        """One round; returns the seconds until the next round. After any failed write, the term is in doubt. The wish
+        for a round is cleared before the round reads anything: a wake-up during a round causes another one."""
+        if self._round_wanted.is_set():
+            self._idle_pause = self._backoff_from
+        self._round_wanted.clear()
+        self._arrivals.clear()  # the round finds them
+        self._vacancies = None
         try:
             self._maintenance.before_round()
             self._learn_rules()
@@ -249,19 +246,21 @@ class RecruiterProcess:
         self._rules = rules
 
     def _pause_after(self, round: Round) -> float:
-        """Seconds until the next round."""
+        """Seconds until the next round: at once if more jobs can be given, soon while work flows, else as while
+        idle."""
         now = self._clock.monotonic()
-        if round.assigned >= FLOW:
-            self._flowing_until = now + LULL
+        if round.assigned >= FLOW_JOBS:
+            self._flowing_until = now + LULL_SECONDS
             for waiter in self._waiters or ():
                 waiter.hang_up()  # polling is cheap under load
         if round.assigned:
-            self._pause = self._backoff_from
+            self._idle_pause = self._backoff_from
             if round.refused or (round.more and any(worker.room for worker in round.roster_now)):
-                return self._pause
+                return self._idle_pause
         if now < self._flowing_until:
             has_waiting = self._maintenance.expects_markers or round.limited
             longest = _FLOWING_PAUSE_WITH_WAITING_SECONDS if has_waiting else _FLOWING_PAUSE_SECONDS
+            # `until_room` is 0 while the pace of a full worker is unknown.
             return max(2 * self._backoff_from, min(until_room(round), longest))
         return self._pause_while_idle(round)
 
@@ -274,11 +273,13 @@ class RecruiterProcess:
         if is_listening:
             # The clock of a producer may be ahead: then its job is not due yet, and no other event will come. If no
             # worker has room, the next event is a settlement.
-            self._pause = min(max(4 * self._pause, _CLOCK_DIFFERENCE_SECONDS), longest) if has_room else longest
-            pauses = [self._pause]
+            self._idle_pause = (
+                min(max(4 * self._idle_pause, _CLOCK_DIFFERENCE_SECONDS), longest) if has_room else longest
+            )
+            pauses = [self._idle_pause]
         else:
-            self._pause = min(2 * self._pause, longest)
-            pauses = [self._pause, _DEAF_PAUSE_SECONDS]
+            self._idle_pause = min(2 * self._idle_pause, longest)
+            pauses = [self._idle_pause, _DEAF_PAUSE_SECONDS]
         if any(worker.holds or (worker.draining and round.lanes) for worker in round.roster_now):
             pauses.append(_WATCHING_PAUSE_SECONDS)
         if round.limited:
@@ -327,7 +328,7 @@ class RecruiterProcess:
 
     def wake(self) -> None:
         """Requests an immediate check of the lease and, while leading, a round."""
-        self._woken.set()
+        self._round_wanted.set()
         self._loop.wake()
 
     def _deaf(self, error: str | None) -> None:

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
 from recruiter.domain.job import JobId
 from recruiter.domain.lane import Lane
@@ -58,9 +59,10 @@ class Round:
     refused: bool = False
     """A worker did not take its jobs: it has left, or it has seen a newer term."""
     more: bool = False
-    """There may be jobs that could be assigned immediately."""
+    """There may be jobs that could be assigned immediately: the next round should come soon."""
     exhausted: bool = False
-    """No due job is left that a worker could take now, or later when it has more room."""
+    """No due job is left that a worker could take now, or later when it has more room: from now on new jobs may be
+    given from the events of their inserts."""
     limited: int = 0
     """The number of limited lanes."""
     reserved: Mapping[JobId, Reservation] = field(default_factory=dict)
@@ -105,70 +107,72 @@ def assign(
     entries = store.roster.read()
     roster = tuple(replace(worker, draining=True) if is_quiet(worker) else worker for worker in entries)
     open_pools = pools(roster)
-    nothing = Round(now, roster, None, reserved=reserved or {}, unreadable=entries.unreadable)
+    snapshot = partial(_snapshot, store, term, rules, open_pools)
+    idle_round = Round(now, roster, None, reserved=reserved or {}, unreadable=entries.unreadable)
     if not must_query:
         if rules.blocked or not open_pools:
-            return nothing
-        known = _from_lookahead(nothing, store, term, rules, lookahead, open_pools)
-        if known is not None:
-            return known
+            return idle_round
+        round = _from_lookahead(idle_round, store, term, lookahead, open_pools, snapshot)
+        if round is not None:
+            return round
     # Held jobs are read after the roster and before waiting jobs. Only this leader adds to them: a free job stays free.
     held = store.roster.held() if entries.unreadable or any(worker.holds for worker in roster) else set[JobId]()
-    lanes = store.due_jobs.lanes_to_plan()
-    found = replace(nothing, lanes=tuple(lane for lane in lanes if lane != MARKED_LANE), marked=MARKED_LANE in lanes)
+    found = store.due_jobs.lanes_to_plan()
+    lanes = tuple(lane for lane in found if lane != MARKED_LANE)
+    round = replace(idle_round, lanes=lanes, marked=MARKED_LANE in found)
     if rules.blocked:
-        return found
-    planner = _Planner(
-        store, Situation(roster, held, rules, now), found.lanes or (), TurnsTaken() if turns is None else turns
-    )
-    if lanes.unreadable:
-        planner.malformed += store.due_jobs.in_lanes(lanes.unreadable, MAX_MALFORMED_PER_ROUND)
-    return _planned(found, store, term, planner, rules, lookahead, open_pools)
+        return round  # the lanes are only reported
+    planner = _Planner(store, Situation(roster, held, rules, now), lanes, TurnsTaken() if turns is None else turns)
+    if found.unreadable:
+        planner.malformed += store.due_jobs.in_lanes(found.unreadable, MAX_MALFORMED_PER_ROUND)
+    return _planned(round, store, term, planner, lookahead, snapshot)
 
 
 def _from_lookahead(
-    nothing: Round,
+    round: Round,
     store: Store,
     term: int,
-    rules: Rules,
     lookahead: Lookahead,
     open_pools: Sequence[WorkerPool],
+    snapshot: Callable[[], object],
 ) -> Round | None:
-    """Gives jobs that an earlier round has found; None if they do not fill the room. With several pools there is no
-    snapshot, and so there are none."""
+    """Gives jobs that an earlier round has found; None if they do not fill the room."""
+    if len(open_pools) != 1:
+        return None  # jobs are found ahead for a single pool only
     pool = open_pools[0]
-    jobs = lookahead.take(_room(pool), _snapshot(store, term, rules, open_pools), nothing.at)
+    jobs = lookahead.take(_room(pool), snapshot(), round.at)
     if not jobs:
         return None
     assignments = pool.distribute(jobs)
     refused = not store.roster.assign(assignments, term)
-    # A new snapshot, because this write has moved the fence time.
-    lookahead.continue_from(None if refused else _snapshot(store, term, rules, open_pools))
-    return replace(nothing, given=_counts(assignments), refused=refused, more=True)
+    lookahead.continue_from(None if refused else snapshot())  # a new one: this write has moved the fence time
+    # It did not ask whether further jobs wait.
+    return replace(round, given=_counts(assignments), refused=refused, more=True)
 
 
 def _planned(
-    found: Round,
+    round: Round,
     store: Store,
     term: int,
     planner: _Planner,
-    rules: Rules,
     lookahead: Lookahead,
-    open_pools: Sequence[WorkerPool],
+    snapshot: Callable[[], object],
 ) -> Round:
     """Plans the jobs of the lanes that the round has found, and assigns them."""
-    packing = planner.plan_limited(found.reserved)
-    not_drained = [worker for worker in found.roster if worker.id not in packing.drained]
-    found_beyond_room = planner.fill([_after(worker, packing) for worker in not_drained], lookahead)
+    packing = planner.plan_limited(round.reserved)
+    # The buffer of a drained worker must empty: a planned job waits for one of its slots.
+    not_drained = [worker for worker in round.roster if worker.id not in packing.drained]
+    beyond_room = planner.fill([_with_plan(worker, packing) for worker in not_drained], lookahead)
     if packing.starts:
         # Before the assignment: if that fails, fewer jobs start than allowed, never more.
         store.limits.note_starts(packing.starts, term)
     refused = bool(planner.assignments) and not store.roster.assign(planner.assignments, term, planner.limited_jobs)
-    planner.count_turns()
-    lookahead.keep(found_beyond_room, None if refused else _snapshot(store, term, rules, open_pools), found.at)
+    planner.count_turns()  # also if a worker refused: a tenant that counts a turn too many is harmless
+    lookahead.keep(beyond_room, None if refused else snapshot(), round.at)
+    # Each of these means that a due job was seen and not given, or that room is kept for it.
     some_may_wait = planner.is_full or planner.has_candidates or packing.reserved or packing.kept or packing.drained
     return replace(
-        found,
+        round,
         given=_counts(planner.assignments),
         refused=refused,
         more=planner.is_full or bool(planner.limited_lanes),
@@ -188,12 +192,13 @@ def _room(pool: WorkerPool) -> int:
 
 
 def _snapshot(store: Store, term: int, rules: Rules, open_pools: Sequence[WorkerPool]) -> object:
-    """The facts on which jobs found ahead depend (domain/planning/lookahead.py); None when they must not be kept."""
+    """The facts on which jobs found ahead depend (domain/planning/lookahead.py); None when they must not be kept: the
+    fence time is unknown, or workers of several kinds have room."""
     fence_time = fence_time_of(store)
     return (term, fence_time, rules, open_pools[0].kind) if fence_time and len(open_pools) == 1 else None
 
 
-def _after(worker: RosterWorker, packing: Packing) -> RosterWorker:
+def _with_plan(worker: RosterWorker, packing: Packing) -> RosterWorker:
     """The worker after the plan: it holds the planned jobs, and its slots that are kept for other jobs count as
     taken."""
     taken = len(packing.assignments.get(worker.id, ())) + packing.kept.get(worker.id, 0)
@@ -212,6 +217,8 @@ class _Planner:
         """Jobs that are held, or that this round assigns."""
         self._fair = _FairOrder(store, situation, turns)
         self._meter = situation.meter()
+        for job in situation.holders:
+            self._meter.take(job.lane, job.id)
         open_lanes = [lane for lane in lanes if self._rules.pauses(group_and_task(lane)[0]) is None]
         self.limited_lanes = [
             lane for lane in open_lanes if lane not in ASIDE and self._meter.needs_planning(Lane.parse(lane))
@@ -229,9 +236,12 @@ class _Planner:
     # -- limited lanes -------------------------------------------------------------------------------------------
 
     def plan_limited(self, reserved: Mapping[JobId, Reservation]) -> Packing:
-        """Plans the jobs of the limited lanes, and the free jobs that compete with them."""
-        candidates = self._candidates() if self.limited_lanes else []
-        packing = self._situation.plan(candidates, reserved) if self.limited_lanes else EMPTY_PLAN
+        """Plans the jobs of the limited lanes, and the free jobs that compete with them. Notes them in `assignments`,
+        and the jobs that count in `limited_jobs`."""
+        if not self.limited_lanes:
+            return EMPTY_PLAN
+        candidates = self._candidates()
+        packing = self._situation.plan(candidates, reserved)
         self.has_candidates = bool(candidates)
         lane_of = {candidate.id: str(candidate.lane) for candidate in candidates}
         limited = set(self.limited_lanes)
@@ -242,31 +252,36 @@ class _Planner:
         return packing
 
     def _candidates(self) -> list[Candidate]:
-        """The next jobs of each limited lane: as many as could start now, but at least one, because it may need a
-        reservation. Lanes at their limit are not read. Free jobs that compete for the same slots are included."""
-        workers, holders = self._situation.workers, self._situation.holders
-        for job in holders:
-            self._meter.take(job.lane, job.id)
-        slots = sum(worker.free_slots for worker in workers)
-        spare = sum(worker.spare for worker in workers)
-        counts: dict[str, int] = {}
-        for text in self.limited_lanes:
-            lane = Lane.parse(text)
-            most = slots + spare if self._meter.can_prefetch(lane) else slots
-            count = min(self._meter.room(lane), max(most, 1), MAX_JOBS_PER_LIMITED_LANE)
-            if count > 0 and any(worker.serves(lane) for worker in workers):
-                counts[text] = count
-        if not counts:
+        """The next jobs of the limited lanes, and the free jobs that compete with them for the same slots."""
+        wanted = self._wanted_of_each_lane()
+        if not wanted:
             return []
         # The query excludes the held jobs that count against limits. Other held jobs are filtered out below.
-        found = self._store.due_jobs.candidates_of_each(counts, self._now, {job.id for job in holders})
+        found = self._store.due_jobs.candidates_of_each(wanted, self._now, {job.id for job in self._situation.holders})
         self.malformed += found.unreadable
         limited = [candidate for candidate in found if candidate.id not in self._taken]
         in_order = sorted([*limited, *self._rivals(limited)], key=lambda candidate: candidate.rank)
-        return self._fair.ordered(in_order, counts, max(slots, 1), self._taken)
+        free_slots = sum(worker.free_slots for worker in self._situation.workers)
+        return self._fair.ordered(in_order, wanted, max(free_slots, 1), self._taken)
+
+    def _wanted_of_each_lane(self) -> dict[str, int]:
+        """The number of jobs to read of each limited lane: as many as could start, or wait in a buffer, but at least
+        one, because it may need a reservation. Lanes at their limit, and lanes that no worker serves, are left out."""
+        workers = self._situation.workers
+        slots = sum(worker.free_slots for worker in workers)
+        buffers = sum(worker.spare for worker in workers)
+        wanted: dict[str, int] = {}
+        for text in self.limited_lanes:
+            lane = Lane.parse(text)
+            places = slots + buffers if self._meter.can_prefetch(lane) else slots
+            most = min(self._meter.room(lane), max(places, 1), MAX_JOBS_PER_LIMITED_LANE)
+            if most > 0 and any(worker.serves(lane) for worker in workers):
+                wanted[text] = most
+        return wanted
 
     def _rivals(self, candidates: Sequence[Candidate]) -> Iterable[Candidate]:
-        """The next jobs of the free lanes on workers that serve a candidate: one for each free slot, and one extra."""
+        """The next jobs of the free lanes on workers that serve a candidate: one for each free slot, and the one behind
+        them. A slot is not kept for a limited job while an ordinary job comes first."""
         lanes = {candidate.lane for candidate in candidates}
         alike: dict[object, list[RosterWorker]] = {}
         for worker in self._situation.workers:
@@ -284,11 +299,11 @@ class _Planner:
     # -- free lanes ----------------------------------------------------------------------------------------------
 
     def fill(self, workers: Iterable[RosterWorker], lookahead: Lookahead) -> Sequence[JobId]:
-        """Fills these workers from the free lanes. Returns jobs that were found beyond their room, for the next rounds.
-        This needs a single pool with room, no limited lane and no shared group."""
+        """Fills these workers from the free lanes. Returns jobs that were found beyond their room, for the next rounds:
+        only if one pool has room, and nothing is limited or shared."""
         open_pools = pools(workers)
         looks_ahead = len(open_pools) == 1 and not self.limited_lanes and not self._rules.fair
-        beyond: Sequence[JobId] = ()
+        beyond_room: Sequence[JobId] = ()
         for pool in open_pools:
             room, lanes = _room(pool), pool.lanes(self._free_lanes)
             if not lanes:
@@ -296,19 +311,21 @@ class _Planner:
             found = self._due(lanes, lookahead.wanted(len(lanes), room) if looks_ahead else room)
             self.malformed += found.unreadable
             self.is_full |= len(found) + len(found.unreadable) >= room
-            jobs, beyond = found[:room], found[room:]
+            jobs = found[:room]
+            if looks_ahead:
+                beyond_room = found[room:]
             self._taken.update(jobs)
             for worker, ids in pool.distribute(jobs).items():
                 self.assignments.setdefault(worker, []).extend(ids)
-        return beyond
+        return beyond_room
 
     def _due(self, lanes: Sequence[str], most: int) -> Parsed[JobId]:
         if not any(group_and_task(lane)[0] in self._rules.fair for lane in lanes):
             return self._store.due_jobs.due(lanes, self._now, most, self._taken)
         found = self._store.due_jobs.candidates(lanes, self._now, most, self._taken)
         in_order = sorted(found, key=lambda candidate: candidate.rank)
-        fair = self._fair.ordered(in_order, lanes, most, self._taken)
-        return Parsed((candidate.id for candidate in fair[:most]), found.unreadable)
+        in_turns = self._fair.ordered(in_order, lanes, most, self._taken)
+        return Parsed((candidate.id for candidate in in_turns[:most]), found.unreadable)
 
     def count_turns(self) -> None:
         self._fair.count(job for jobs in self.assignments.values() for job in jobs)
@@ -331,32 +348,37 @@ class _FairOrder:
         """The candidates in order, with the jobs of shared groups in turns, and at least one job of each owner."""
         if not self._shares:
             return list(candidates)
-        known = {candidate.id: candidate for candidate in candidates}
-        by_owner = [lane for lane in lanes if self._is_shared_by_owner(lane)]
-        if by_owner and most > 0:
-            owners = self._store.due_jobs.owners()
-            if len(owners) > MAX_OWNERS_PER_ROUND:
-                owners = random.sample(owners, MAX_OWNERS_PER_ROUND)
-            count = max(1, 2 * most // max(1, len(owners)))
-            found = self._store.due_jobs.candidates_of_owners(owners, by_owner, self._now, count, taken)
-            known |= {candidate.id: candidate for candidate in found}
-        facts = self._store.due_jobs.owners_of({*known, *taken})
-        tenants = {id: self._tenant(*facts.get(id, ("", ""))) for id in known}  # a job may have just ended
-        held = Counter(
+        by_id = {candidate.id: candidate for candidate in candidates}
+        by_id |= {candidate.id: candidate for candidate in self._of_each_owner(lanes, most, taken)}
+        lanes_and_owners = self._store.due_jobs.owners_of({*by_id, *taken})
+        tenants = {id: self._tenant(*lanes_and_owners.get(id, ("", ""))) for id in by_id}  # a job may have just ended
+        held_by_tenant = Counter(
             (group_and_task(lane)[0], self._tenant(lane, owner))
-            for id, (lane, owner) in facts.items()
-            if id not in known
+            for id, (lane, owner) in lanes_and_owners.items()
+            if id not in by_id
         )
         self._tenants |= {
             id: (candidate.lane.group, tenants[id])
-            for id, candidate in known.items()
+            for id, candidate in by_id.items()
             if candidate.lane.group in self._shares
         }
-        in_order = sorted(known.values(), key=lambda candidate: candidate.rank)
-        return take_turns(in_order, self._shares, lambda candidate: tenants[candidate.id], held, self._turns)
+        in_order = sorted(by_id.values(), key=lambda candidate: candidate.rank)
+        return take_turns(in_order, self._shares, lambda candidate: tenants[candidate.id], held_by_tenant, self._turns)
+
+    def _of_each_owner(self, lanes: Iterable[str], most: int, taken: set[JobId]) -> Iterable[Candidate]:
+        """The next jobs of each owner: a query by priority may return the jobs of a single owner. Twice as many as can
+        be given, because some owners have few."""
+        by_owner = [lane for lane in lanes if self._is_shared_by_owner(lane)]
+        if not by_owner or most <= 0:
+            return ()
+        owners = self._store.due_jobs.owners()
+        if len(owners) > MAX_OWNERS_PER_ROUND:
+            owners = random.sample(owners, MAX_OWNERS_PER_ROUND)
+        of_each = max(1, 2 * most // max(1, len(owners)))
+        return self._store.due_jobs.candidates_of_owners(owners, by_owner, self._now, of_each, taken)
 
     def count(self, assigned: Iterable[JobId]) -> None:
-        """Remembers which tenants have been given jobs, for the next rounds."""
+        """Remembers which tenants have been given jobs, for the next rounds. The tenants are known from `ordered`."""
         for id in assigned:
             if id in self._tenants:
                 group, tenant = self._tenants[id]
@@ -390,7 +412,7 @@ def recount(store: Store, term: int, rules: Rules, now: datetime) -> None:
 def lacks_takers(round: Round) -> bool:
     """Whether jobs may wait that no worker could take: then the leader watches for workers that join or make room."""
     if round.lanes is None or round.limited:
-        return True  # there was no room at all, or not for all jobs
+        return True  # it did not ask which lanes have jobs, or limits hold some back
     taken = {lane for pool in pools(round.roster_now) for lane in pool.lanes(round.lanes)}
     return not taken.issuperset(lane for lane in round.lanes if lane not in ASIDE)
 
@@ -429,7 +451,7 @@ def assign_new(
     ]
     offers = vacancies.offers(usable) if usable and not rules.blocked else None
     if not offers:
-        return not arrivals
+        return not arrivals  # none of them can be given now: that takes a round
     return store.roster.offer(offers, term) and len(usable) == len(arrivals)
 
 

@@ -82,7 +82,7 @@ def settle(
 
     write_split(outcomes, write, write_alone)
     if not answers or (locked and on_locked is None):
-        raise locked[-1]
+        raise locked[-1]  # nothing was settled, or the caller wants all or nothing
     return answers[-1]
 
 
@@ -92,14 +92,16 @@ def as_children_left_them(
     """The outcomes, corrected by the facts that a dead child has stored. A crashed job may have ended in its own
     transaction. Otherwise it is archived with its stored checkpoints, from which a recovered job continues."""
     archived = {id: decode_leniently(raw) for id, raw in store.archived.raw(crashed).items()}
-    settled = {id: Settled(event_of(ended)) for id, ended in archived.items() if not _has_crashed(ended)}
-    ended = [id for id, outcome in outcomes if id in crashed and isinstance(outcome, ToArchive) and id not in settled]
-    kept = store.scheduled.checkpoints_of(ended) if ended else {}
+    ended_by_themselves = {id for id, document in archived.items() if not _has_crashed(document)}
+    to_archive = [id for id, outcome in outcomes if id in crashed and isinstance(outcome, ToArchive)]
+    checkpoints = store.scheduled.checkpoints_of(to_archive) if to_archive else {}
     corrected: list[tuple[JobId, Outcome | None]] = []
     for id, outcome in outcomes:
-        if id in kept and isinstance(outcome, ToArchive):
-            outcome = with_fields(outcome, {"checkpoints": kept[id]})
-        corrected.append((id, settled.get(id, outcome)))
+        if id in ended_by_themselves:
+            outcome = Settled(event_of(archived[id]))
+        elif id in checkpoints and isinstance(outcome, ToArchive):
+            outcome = with_fields(outcome, {"checkpoints": checkpoints[id]})
+        corrected.append((id, outcome))
     return corrected
 
 

@@ -101,21 +101,22 @@ class WorkerPool:
     def distribute(self, jobs: Sequence[JobId]) -> dict[str, list[JobId]]:
         """Jobs by worker id, in order: first to every free slot in turn, then to the buffers in turn."""
         assignments: dict[str, list[JobId]] = {}
-        for job, worker in zip(jobs, self._free_slots(), strict=False):
+        for job, worker in zip(jobs, self._places(), strict=False):
             assignments.setdefault(worker, []).append(job)
         return assignments
 
-    def _free_slots(self) -> Iterator[str]:
-        free = {worker.id: worker.free_slots for worker in self.workers}
-        spare = {worker.id: worker.room - worker.free_slots for worker in self.workers}
-        for slots in (free, spare):
-            open_slots = {worker: count for worker, count in slots.items() if count > 0}
-            while open_slots:
-                for worker in list(open_slots):
+    def _places(self) -> Iterator[str]:
+        """The worker of each place for a job, in the order in which places are filled."""
+        slots = {worker.id: worker.free_slots for worker in self.workers}
+        buffers = {worker.id: worker.room - worker.free_slots for worker in self.workers}
+        for places in (slots, buffers):
+            left = {worker: count for worker, count in places.items() if count > 0}
+            while left:
+                for worker in list(left):
                     yield worker
-                    open_slots[worker] -= 1
-                    if not open_slots[worker]:
-                        del open_slots[worker]
+                    left[worker] -= 1
+                    if not left[worker]:
+                        del left[worker]
 
 
 def pools(workers: Iterable[RosterWorker]) -> list[WorkerPool]:

@@ -19,7 +19,7 @@ from recruiter.processes.loop import UNTIL_WOKEN_SECONDS, Loop, Stop
 from recruiter.processes.worker.held_job import HeldJob, crashed
 from recruiter.processes.worker.held_jobs import HeldJobs, JobOutcome
 from recruiter.processes.worker.registration import JobRunner, Registration
-from recruiter.store.change_stream import FLOW, LULL, Change, ChangeWaiter
+from recruiter.store.change_stream import FLOW_JOBS, LULL_SECONDS, Change, ChangeWaiter
 from recruiter.store.collections.roster import ASSIGNED_TO_ME, ASSIGNMENT_FIELDS
 from recruiter.store.collections.scheduled import Marked
 from recruiter.store.database import Store
@@ -29,6 +29,7 @@ _ASK_EVERY_SECONDS = 0.005
 _ASK_WHILE_BUSY_EVERY_SECONDS = 0.1
 """Time after the last list. Most new jobs are learnt from settlements, but the leader comes after a settlement, and an
 urgent job should not have to wait for the next one."""
+_BUSY_SECONDS, _NOT_YET_LISTENING_SECONDS = 1.0, 0.1
 _CLOCKS_DISAGREE = timedelta(milliseconds=50)
 """Maximum time by which the leader's clock may be ahead of ours."""
 
@@ -53,7 +54,7 @@ class Fetcher:
         self._runner = runner
         self._on_busy = on_busy
         """Called now and then while no slot is free."""
-        self._listening = listen
+        self._may_listen = listen
         """Whether to open a change waiter when no jobs come."""
         self._at_any_time = at_any_time
         """Whether to start jobs that were put off."""
@@ -78,30 +79,34 @@ class Fetcher:
         held_jobs = self._registration.held_jobs
         if not self._registration.joined:
             return 0.05
-        if self._mark_at_most_once(held_jobs):
+        if self._mark_starts(held_jobs):
             return 0.0
         ids = held_jobs.to_fetch()
         if ids:
-            if len(ids) >= FLOW:
-                self._flowing_until = self._clock.monotonic() + LULL
-                self._must_ask = True
-                if self._waiter is not None:
-                    self._waiter.hang_up()
+            if len(ids) >= FLOW_JOBS:
+                self._stop_listening_while_work_flows()
             self._fetch(held_jobs, ids)
             return 0.0
-        return self._look_for_jobs(held_jobs)
+        return self._look_for_jobs(held_jobs) if self._runner.has_free_slot else self._wait_while_busy(held_jobs)
+
+    def _stop_listening_while_work_flows(self) -> None:
+        self._flowing_until = self._clock.monotonic() + LULL_SECONDS
+        self._must_ask = True
+        if self._waiter is not None:
+            self._waiter.hang_up()
 
     def _fetch(self, held_jobs: HeldJobs, ids: list[JobId]) -> None:
-        """A job that was put off after the leader had found it (store/changes.py) does not start."""
+        """Reads the documents of these jobs. A job that was put off after the leader had found it (store/changes.py) is
+        left out, and so goes back."""
         try:
             jobs = [HeldJob.read(id, raw) for id, raw in self._store.scheduled.fetch(ids)]
         except BaseException:
             held_jobs.not_fetched(ids)
             raise
-        soon = self._clock.now() + _CLOCKS_DISAGREE
-        held_jobs.fetched(ids, [job for job in jobs if self._at_any_time or not job.is_postponed(soon)])
+        due_by = self._clock.now() + _CLOCKS_DISAGREE
+        held_jobs.fetched(ids, [job for job in jobs if self._at_any_time or not job.is_postponed(due_by)])
 
-    def _mark_at_most_once(self, held_jobs: HeldJobs) -> bool:
+    def _mark_starts(self, held_jobs: HeldJobs) -> bool:
         """Marks at-most-once and debounced jobs as started, durably, before they can start, and at most as many
         as there are slots. A debounced job starts with its document at that time."""
         jobs = held_jobs.to_mark(self._registration.settings.slots)
@@ -129,24 +134,26 @@ class Fetcher:
         held_jobs.ended(refused)
         return True
 
+    def _wait_while_busy(self, held_jobs: HeldJobs) -> float:
+        """No slot is free. A worker without a buffer has nothing to ask for: a settlement wakes this loop."""
+        self._on_busy()
+        if not self._runner.prefetch:
+            return _BUSY_SECONDS
+        wait = held_jobs.heard_at + _ASK_WHILE_BUSY_EVERY_SECONDS - time.monotonic()
+        if wait > 0:
+            return wait
+        return 0.0 if self._ask(held_jobs) else _ASK_WHILE_BUSY_EVERY_SECONDS
+
     def _look_for_jobs(self, held_jobs: HeldJobs) -> float:
-        """No job is known that must be fetched: asks the roster if a slot is free, or will be soon; then waits."""
-        if not self._runner.has_free_slot:
-            self._on_busy()
-            if not self._runner.prefetch:
-                return 1.0
-            wait = held_jobs.heard_at + _ASK_WHILE_BUSY_EVERY_SECONDS - time.monotonic()
-            if wait > 0:
-                return wait
-            return 0.0 if self._ask(held_jobs) else _ASK_WHILE_BUSY_EVERY_SECONDS
-        is_listening = self._waiter is not None and self._waiter.is_open
-        if (self._must_ask or not is_listening) and self._ask(held_jobs):
+        """A slot is free, and no job is known: asks the roster unless it listens for events; then waits."""
+        has_open_stream = self._waiter is not None and self._waiter.is_open
+        if (self._must_ask or not has_open_stream) and self._ask(held_jobs):
             return 0.0
-        if not self._listening or self._clock.monotonic() < self._flowing_until:
+        if not self._may_listen or self._clock.monotonic() < self._flowing_until:
             return _ASK_EVERY_SECONDS
         waiter = self._listen(held_jobs.worker)
         waiter.arm()
-        return UNTIL_WOKEN_SECONDS if waiter.listening else 0.1
+        return UNTIL_WOKEN_SECONDS if waiter.listening else _NOT_YET_LISTENING_SECONDS
 
     def _ask(self, held_jobs: HeldJobs) -> bool:
         """Asks the roster for the list; true when there is something to fetch."""
