@@ -1,4 +1,4 @@
-"""The rules of releasing steps, each with a story that needs it."""
+"""The rules of releasing steps (see `tests/protocol_model/flow_release.py`), each with a story that needs it."""
 
 from __future__ import annotations
 

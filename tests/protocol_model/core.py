@@ -1,0 +1,179 @@
+"""What all designs share: a database in which anything may come late, and how a leader leads and a worker joins.
+
+Actors are generators; every yield is a point where any other actor may run. Leaders depose each other at will and
+workers are retired at will: timing is never trusted. Documents are never changed in place, only replaced.
+"""
+
+import itertools
+import random
+from collections import Counter
+
+
+class Violation(Exception):
+    pass
+
+
+class World:
+    def __init__(self, seed, mutant):
+        self.rng, self.mutant = random.Random(seed), mutant
+        self.scheduled, self.archived, self.roster = {}, {}, {}
+        self.lease = {"term": 0, "holder": None}
+        self.time, self.log = 0, []
+        """The cluster time of the last write, and the events that change streams deliver: (time, kind, …)."""
+        self.late, self.ids, self.score = [], itertools.count(1), Counter()
+
+    def chance(self, probability):
+        return self.rng.random() < probability
+
+    def tell(self, kind, **what):
+        self.time += 1
+        self.log.append({"at": self.time, "kind": kind, **what})
+
+    def unreliable(self, write, fates=(70, 10, 15, 5)):
+        """Returns the write's answer, or None when the outcome is unknown to the caller."""
+        fate = self.rng.choices(["answered", "unanswered", "late", "lost"], fates)[0]
+        if fate == "answered":
+            return write()
+        if fate == "unanswered":
+            write()
+        elif fate == "late":
+            self.late.append(write)
+        return None
+
+    def check(self):
+        held = [job for doc in self.roster.values() for job in doc["assigned"] if job in self.scheduled]
+        if len(held) != len(set(held)):
+            raise Violation("one job held by two workers")
+        if self.scheduled.keys() & self.archived.keys():
+            raise Violation("a job is in both collections")
+
+
+class Stream:
+    """A change stream: in order, but from anywhere. Opened anew it has lost events, resumed it delivers some twice."""
+
+    def __init__(self, world, wanted):
+        self.world, self.wanted, self.at = world, wanted, 0
+
+    def next(self):
+        if self.world.chance(0.1):
+            back = self.world.rng.choice([5, 50])
+            self.at = self.world.rng.choice([len(self.world.log), max(0, self.at - back)])
+        while self.at < len(self.world.log):
+            self.at += 1
+            if self.wanted(self.world.log[self.at - 1]):
+                return self.world.log[self.at - 1]
+        return None
+
+
+class Transaction:
+    """Sees the world as it was when it began; commits unless something that it writes has changed since."""
+
+    def __init__(self, world, *collections):
+        self.world, self.writes = world, {}
+        self.before = {name: dict(getattr(world, name)) for name in collections}
+
+    def get(self, name, id):
+        return self.writes.get((name, id), self.before[name].get(id))
+
+    def put(self, name, id, document):
+        """None deletes."""
+        self.writes[name, id] = document
+
+    def commit(self):
+        if any(getattr(self.world, name).get(id) is not self.before[name].get(id) for name, id in self.writes):
+            return False
+        for (name, id), document in self.writes.items():
+            getattr(self.world, name)[id] = document
+            if document is None:
+                del getattr(self.world, name)[id]
+        return True
+
+
+# -- leading and joining ---------------------------------------------------------------------------------------------
+
+
+def acquire(world, name):
+    """Tries until it has the lease; returns its term and the attempt that got it."""
+    while True:
+        yield
+        attempt = name if world.mutant == "holder_is_only_a_name" else (name, next(world.ids))
+        world.unreliable(_acquire(world, attempt))
+        yield
+        if world.lease["holder"] == attempt:  # otherwise not mine, or still an older lease of mine: no new term
+            return world.lease["term"], attempt
+
+
+def _acquire(world, attempt):
+    def write():
+        world.time += 1
+        world.lease = {"term": world.lease["term"] + 1, "holder": attempt}
+        return True
+
+    return write
+
+
+def raise_term(world, term):
+    for worker in list(world.roster):
+        yield
+        if worker in world.roster and world.roster[worker]["term"] < term:
+            world.time += 1
+            world.roster[worker] = {**world.roster[worker], "term": term}
+
+
+def assign(world, worker, term, jobs):
+    def write():
+        doc = world.roster.get(worker)
+        if not doc or not doc["ready"] or doc["term"] > term:
+            return False
+        given = doc["given"] + 1
+        world.roster[worker] = {**doc, "term": term, "assigned": doc["assigned"] | jobs, "given": given}
+        # The event names the new ids; after a list was empty, or at the server's will, the whole list.
+        world.tell("given", worker=worker, given=given, jobs=world.rng.choice([jobs, doc["assigned"] | jobs]))
+        return True
+
+    return write
+
+
+def join(world):
+    """Returns the id of a registration: new each time."""
+    while True:
+        me = next(world.ids)
+        yield
+        ready = world.mutant == "ready_before_term"
+        world.roster[me] = {"term": 0, "ready": ready, "assigned": frozenset(), "given": 0, "settled": 0}
+        yield
+        term = world.lease["term"]
+        yield
+        if me in world.roster:
+            world.roster[me] = {**world.roster[me], "ready": True, "term": max(world.roster[me]["term"], term)}
+            return me
+
+
+def release(world, me, jobs):
+    """Part of a transaction of the worker's: takes jobs off its list. None when it is off the roster."""
+    doc = world.roster.get(me)
+    if doc:
+        world.time += 1
+        world.roster[me] = {**doc, "assigned": doc["assigned"] - jobs, "settled": doc["settled"] + 1}
+        return world.roster[me]
+    return None
+
+
+def retirer(world):
+    while True:
+        yield
+        if world.roster and world.chance(0.1):
+            del world.roster[world.rng.choice(sorted(world.roster))]
+
+
+def late_writes(world, haste=0.3):
+    while True:
+        yield
+        if world.late and world.chance(haste):
+            world.late.pop(world.rng.randrange(len(world.late)))()
+
+
+def run(world, actors, steps):
+    for _ in range(steps):
+        next(world.rng.choice(actors))
+        world.check()
