@@ -50,7 +50,6 @@ class ManyOptions(GivenJobOptions, total=False):
 
 
 def check_options(options: ManyOptions) -> None:
-    """Raises InvalidJob for an unknown option."""
     unknown = sorted(set(options) - set(ManyOptions.__annotations__))
     if unknown:
         raise InvalidJob(f"there is no option {', '.join(unknown)}; known: {', '.join(ManyOptions.__annotations__)}")

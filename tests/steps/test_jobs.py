@@ -29,7 +29,7 @@ HOUR = timedelta(hours=1)
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a few jobs are several batches."""
-    monkeypatch.setattr("recruiter.jobs._PAGE", 7)
+    monkeypatch.setattr("recruiter.jobs._PAGE_JOBS", 7)
 
 
 @pytest.fixture

@@ -106,8 +106,6 @@ _RETRY_BROKEN_AFTER = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """The effects of a pass over the schedulers."""
-
     made: int = 0
     skipped: int = 0
     broken: tuple[tuple[str, str], ...] = ()

@@ -29,7 +29,6 @@ from recruiter.store.outcomes import (
     ToArchive,
     event_of,
     reduced,
-    with_fields,
 )
 from recruiter.store.roster_fields import Holding
 
@@ -100,7 +99,7 @@ def as_children_left_them(
         if id in ended_by_themselves:
             outcome = Settled(event_of(archived[id]))
         elif id in checkpoints and isinstance(outcome, ToArchive):
-            outcome = with_fields(outcome, {"checkpoints": checkpoints[id]})
+            outcome = outcome.with_fields({"checkpoints": checkpoints[id]})
         corrected.append((id, outcome))
     return corrected
 

@@ -54,9 +54,7 @@ class Change:
     lane: str | None
     """The lane of an inserted or replaced document; with `LANE_CHANGES`, the new lane of an updated document."""
     event: Document = field(default_factory=dict, compare=False)
-    """The requested fields of the event."""
     arrival: Arrival | None = None
-    """The inserted job."""
 
 
 class ChangeWaiter:

@@ -162,10 +162,7 @@ _ADVICE = (
         "the server does not speak TLS; write tls=false in the address (mongodb+srv:// means tls=true), or switch TLS "
         "on at the server",
     ),
-    (
-        "certificate is not valid for",
-        "the certificate of the server is for another host; write a name that is in it",
-    ),
+    ("certificate is not valid for", "the certificate of the server is for another host; write a name that is in it"),
     ("certificate has expired", "the certificate of the server has expired; give the server a new one"),
     (
         "CERTIFICATE_VERIFY_FAILED",

@@ -134,7 +134,6 @@ class Store:
     target: Target
     clock: SystemClock = field(default_factory=SystemClock)
     patience: float = 30.0
-    """Seconds to wait for a server."""
     wakers: Wakers = field(default_factory=Wakers, repr=False)
     """Wakes threads that wait for a retry, when there is a new primary."""
 
@@ -298,7 +297,6 @@ class Store:
 
     @store_call
     def differences(self) -> list[Difference]:
-        """The differences of the database from the schema of this release."""
         return differences(self.database, self._schema())
 
     @store_call

@@ -38,14 +38,7 @@ from pymongo.errors import (
 )
 
 from recruiter.domain.text import MAX_REASON_CHARACTERS, cut, mask
-from recruiter.errors import (
-    DocumentRefused,
-    NotAReplicaSet,
-    RecruiterError,
-    StoreError,
-    StoreRefused,
-    StoreUnreachable,
-)
+from recruiter.errors import DocumentRefused, NotAReplicaSet, RecruiterError, StoreError, StoreRefused, StoreUnreachable
 from recruiter.interruption import shielded
 
 P = ParamSpec("P")

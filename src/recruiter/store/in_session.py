@@ -31,15 +31,7 @@ from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE, id_told
 from recruiter.domain.state import Why
 from recruiter.domain.uniqueness import Existing, KnownJob, Make, Replace, UniqueKind, Uniqueness, decide
-from recruiter.errors import (
-    FlowNotFound,
-    InvalidJob,
-    InvalidSession,
-    JobExists,
-    RecruiterError,
-    StoreError,
-    Superseded,
-)
+from recruiter.errors import FlowNotFound, InvalidJob, InvalidSession, JobExists, RecruiterError, StoreError, Superseded
 from recruiter.interruption import shielded
 from recruiter.store.batches import in_batches
 from recruiter.store.codec import OPTIONS, Document, decode, encode_job, flow_of, id_of
@@ -536,7 +528,6 @@ def _place(hello: Mapping[str, Any]) -> str:
 
 
 def _taken(error: DuplicateKeyError | BulkWriteError) -> Any:
-    """The duplicate id, if that was the error."""
     details = error.details or {}
     if isinstance(error, BulkWriteError):
         details = next((error for error in details.get("writeErrors", ()) if error["code"] == DUPLICATE_KEY), {})

@@ -45,8 +45,6 @@ Check = Callable[[str, Any], object]
 
 
 class Use(Flag):
-    """The uses of a field."""
-
     REQUIRED = auto()
     """Every job in `scheduled` with a lane has it."""
     PROTOCOL = auto()
@@ -72,8 +70,6 @@ class Use(Flag):
 
 
 class JobField(NamedTuple):
-    """One field of a job."""
-
     name: str
     """In the document."""
     attribute: str | None = None
@@ -247,7 +243,6 @@ WAITS_FOR_SIGNAL: Fields = {
 
 
 def history_entry(what: Happened, at: datetime, by: str | None = None, reason: str | None = None) -> Fields:
-    """An entry in the history of a job."""
     given = {"by": by, "reason": reason}
     return {"at": at, "what": what.value, **{name: value for name, value in given.items() if value is not None}}
 

@@ -81,6 +81,10 @@ class ToArchive(NamedTuple):
     end: JobEnd
     event: JobEvent
 
+    def with_fields(self, fields: Document) -> ToArchive:
+        """The same with these fields in its document."""
+        return self._replace(document=encode({**decode(self.document), **fields}))
+
 
 class Update(NamedTuple):
     """An update of one document of `scheduled`, as MongoDB takes it."""
@@ -101,7 +105,6 @@ class Rescheduled(NamedTuple):
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        """The fields that change, and their new values."""
         fields: Document = self.updates[0].update.get("$set", {})
         return fields
 
@@ -280,11 +283,6 @@ def succeeded(document: Document, execution: Execution, at: datetime, result: An
     return to_archive(document, Why.DONE, at, fields)
 
 
-def with_fields(outcome: ToArchive, fields: Document) -> ToArchive:
-    """The same with these fields in its document."""
-    return outcome._replace(document=encode({**decode(outcome.document), **fields}))
-
-
 def failed(document: Document, execution: Execution, at: datetime, decision: Decision) -> ToArchive | Rescheduled:
     """The outcome of a failed attempt, after the decision."""
     fields = remember(document, execution)
@@ -340,7 +338,6 @@ def crashed(
     at: datetime,
     message: str,
 ) -> Outcome:
-    """The outcome of a job whose process died."""
     execution = Execution(started_at, at, worker, crashed=True, message=message)
     return unreported(failed(document, execution, at, decide_for(document, _policy(document, policies), at)))
 
@@ -348,7 +345,7 @@ def crashed(
 def unreported(outcome: Outcome) -> Outcome:
     """The outcome of a job whose own process could not report it. If the job has ended, a worker whose application has
     instruments reports the end to them, once (`EndReporter`)."""
-    return with_fields(outcome, {"unreported": outcome.end.at}) if isinstance(outcome, ToArchive) else outcome
+    return outcome.with_fields({"unreported": outcome.end.at}) if isinstance(outcome, ToArchive) else outcome
 
 
 def worker_died(

@@ -56,15 +56,12 @@ Infos = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class MetaDocument:
-    """The record of our collections."""
-
     schema: int
     collections: frozenset[str]
     prepared_by: str
 
 
 def marked(validator: Document) -> Document:
-    """This validator with our mark."""
     return {"$and": [_MARK, validator]}
 
 

@@ -47,8 +47,6 @@ class Assignment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseAnswer:
-    """The answer to a release."""
-
     held: frozenset[JobId]
     """The jobs before the release: only the outcomes of these jobs may be written."""
     holding: Holding
@@ -56,8 +54,6 @@ class ReleaseAnswer:
 
 
 class Beat(NamedTuple):
-    """The answer to a heartbeat."""
-
     holding: Holding
     seen_at: datetime
     """The server's time."""

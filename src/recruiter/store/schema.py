@@ -41,8 +41,6 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference from the schema of this version."""
-
     kind: Kind
     collection: str
     index: str | None = None

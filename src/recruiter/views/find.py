@@ -87,7 +87,7 @@ def anything_to_do(store: Store, worker: str, tasks: Collection[str], now: datet
     if _waits_for_leader(store, tasks):
         return True
     # Only of others: this worker may hand a job back meanwhile, because its flow could have been paused.
-    held_by_others = store.roster.held_by_others(worker)
+    held_by_others = {job for holder, jobs in store.roster.holders().items() if holder != worker for job in jobs}
     lanes = [lane for lane in store.due_jobs.lanes() if lane not in ASIDE and group_and_task(lane)[1] in tasks]
     if lanes and store.due_jobs.due(lanes, now, 1, held_by_others):
         return True

@@ -28,7 +28,6 @@ FAILED, KEPT = "failed", "kept_failed"
 BY_FLOW, BY_DEPENDENCY = "step_by_outcome", "step_by_dependency"
 UNREPORTED = "end_unreported"
 NO_STEP: Document = {"flow.id": None}
-"""Jobs that are no steps of flows."""
 _SET_ASIDE = {
     "why": {"$in": [Why.MALFORMED.value, Why.CRASHED_TOO_MANY_TIMES.value, Why.WORKER_DIED_TOO_MANY_TIMES.value]}
 }

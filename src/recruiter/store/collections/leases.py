@@ -71,8 +71,6 @@ class Lease:
 
 
 class Renewed(NamedTuple):
-    """The answer to a renewal."""
-
     watched: bool
     """Whether another recruiter watches the lease."""
 

@@ -44,7 +44,6 @@ class Backlogs:
     counted_at: datetime | None = None
     """None if they were counted just now."""
     next_at: datetime | None = None
-    """The time of the next count."""
 
 
 class Queues(ParsedCollection):

@@ -254,16 +254,14 @@ class Roster(ParsedCollection):
     @store_call
     def held(self, session: ClientSession | None = None) -> set[JobId]:
         """Every held job, including jobs of entries that are otherwise unreadable."""
-        return {job for _, jobs in self._assigned(session) for job in jobs}
+        found = self._readable({}, {"assigned": 1}, session=session)
+        return {job for document in found for job in job_ids_in(document.get("assigned"))}
 
     @store_call
-    def held_by_others(self, worker: str) -> set[JobId]:
-        """The jobs that other workers hold."""
-        return {job for id, jobs in self._assigned() if id != worker for job in jobs}
-
-    def _assigned(self, session: ClientSession | None = None) -> Iterator[tuple[str, list[JobId]]]:
-        for document in self._readable({}, {"assigned": 1}, session=session):
-            yield str(document["_id"]), job_ids_in(document.get("assigned"))
+    def holders(self) -> dict[str, list[JobId]]:
+        """The same by worker."""
+        found = self._readable({}, {"assigned": 1})
+        return {str(document["_id"]): job_ids_in(document.get("assigned")) for document in found}
 
     @store_call
     def assign(
@@ -315,11 +313,6 @@ class Roster(ParsedCollection):
         ]
         with pymongo.timeout(self.patience):
             self.collection.bulk_write(writes, ordered=False)
-
-    @store_call
-    def holders(self) -> dict[str, list[JobId]]:
-        """Every held job, by worker."""
-        return dict(self._assigned())
 
     def remove(self, seen: tuple[str, int] | Unreadable, session: ClientSession) -> LastEntry | None:
         """Inside a transaction: removes a worker, by id and beats, unless it has sent a heartbeat since; or an entry

@@ -53,6 +53,7 @@ INDEXES = [
 VALIDATOR: Document = {"$jsonSchema": {"properties": {"_id": {"bsonType": "object", "minProperties": 1}}}}
 
 FOLDED_AT_ONCE = 500
+_LAST_BUCKET = 10_000
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _LATE = timedelta(minutes=1)
 """Time after its end in which a minute is still likely to be written to."""
@@ -228,7 +229,6 @@ def _spread_increments(name: str, spread: Spread) -> tuple[Document, Document]:
 
 
 def _counted(document: Document) -> PeriodCounts:
-    """The parser."""
     id = field.mapping(document, "_id")
     at = field.moment(document, "first_at", None) or field.moment(id, "at", None) or field.moment(id, "hour")
     ended = field.mapping(document, "ended", {})
@@ -242,7 +242,6 @@ def _counted(document: Document) -> PeriodCounts:
 
 
 def _rounds(document: Document) -> tuple[Spread, int]:
-    """The parser of the leader's rounds."""
     return _spread(document, "rounds"), field.whole(document, "assigned", 0)
 
 
@@ -256,6 +255,3 @@ def _spread(document: Document, name: str) -> Spread:
     if any(abs(bucket) > _LAST_BUCKET for bucket in counts):
         raise UnreadableDocument(f"{name}.spread has an unknown bucket")
     return Spread(field.whole(stored, "count"), total, longest, counts)
-
-
-_LAST_BUCKET = 10_000

@@ -34,7 +34,8 @@ _STARTED, _ENDED = "last_execution.started_at", "last_execution.ended_at"
 def of_ended(filter: JobFilter, now: datetime) -> Conditions:
     """Conditions on a document in `archived`; reason and time of its end are left to the index and its bounds."""
     conditions = of_waiting(filter, now)
-    conditions |= _named("scheduled", "scheduled_at", filter.scheduled_since, filter.scheduled_until, now)
+    for condition in _in_time("scheduled_at", filter.scheduled_since, filter.scheduled_until, now):
+        conditions["scheduled"] = condition
     if filter.recovered is not None:
         conditions["recovered"] = {"recovered_as": {"$ne" if filter.recovered else "$eq": None}}
     if filter.delayed is not None:
@@ -44,23 +45,22 @@ def of_ended(filter: JobFilter, now: datetime) -> Conditions:
 
 def due_between(filter: JobFilter, now: datetime) -> list[Document]:
     """Bounds on when a job that has not ended is due."""
-    bounds = [
-        _in_time("scheduled_at", filter.scheduled_since, filter.scheduled_until, now),
-        _in_time("scheduled_at", filter.since, filter.until, now),
+    return [
+        *_in_time("scheduled_at", filter.scheduled_since, filter.scheduled_until, now),
+        *_in_time("scheduled_at", filter.since, filter.until, now),
     ]
-    return [bound for bound in bounds if bound]
 
 
 def ended_between(filter: JobFilter, now: datetime) -> list[Document]:
     """Bounds on when a job ended. It did so after it was created, give or take what clocks disagree."""
     bounds = [
-        _in_time("archived_at", filter.ended_since, filter.ended_until, now),
-        _in_time("archived_at", filter.since, filter.until, now),
+        *_in_time("archived_at", filter.ended_since, filter.ended_until, now),
+        *_in_time("archived_at", filter.since, filter.until, now),
     ]
     if filter.created_since is not None:
         created = resolved(filter.created_since, now)
         bounds.append({"archived_at": {"$gte": resolved(_CLOCKS_DISAGREE, created)}})
-    return [bound for bound in bounds if bound]
+    return bounds
 
 
 def residual(conditions: Conditions, *answered: str) -> tuple[Document, ...]:
@@ -86,7 +86,9 @@ def of_waiting(filter: JobFilter, now: datetime) -> Conditions:
         conditions["attempts"] = {"attempts": {"$gte": filter.attempts}}
     if filter.slow is not None:
         conditions["slow"] = _between(_STARTED, _ENDED, filter.slow)
-    return conditions | _named("created", "created_at", filter.created_since, filter.created_until, now)
+    for condition in _in_time("created_at", filter.created_since, filter.created_until, now):
+        conditions["created"] = condition
+    return conditions
 
 
 def _ends_with(name: str) -> Any:
@@ -101,15 +103,11 @@ def _between(start: str, end: str, least: timedelta) -> Document:
     return {"$expr": {"$gte": [took, least / timedelta(milliseconds=1)]}}
 
 
-def _named(word: str, field: str, since: Moment | None, until: Moment | None, now: datetime) -> Conditions:
-    condition = _in_time(field, since, until, now)
-    return {word: condition} if condition else {}
-
-
-def _in_time(field: str, since: Moment | None, until: Moment | None, now: datetime) -> Document:
+def _in_time(field: str, since: Moment | None, until: Moment | None, now: datetime) -> list[Document]:
+    """The condition that this field is in this time; none if the time is not limited."""
     bounds: Document = {}
     if since is not None:
         bounds["$gte"] = resolved(since, now)
     if until is not None:
         bounds["$lt"] = resolved(until, now)
-    return {field: bounds} if bounds else {}
+    return [{field: bounds}] if bounds else []
