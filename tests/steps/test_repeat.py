@@ -333,14 +333,14 @@ class TestPromises:
         store.archived.collection.update_many({}, {"$set": {"archived_at": leading.clock.now()}})
 
         leading.clock.move(timedelta(minutes=25))
-        assert overdue(store, leading.clock.now()) == []
+        assert overdue(store, leading.clock.now()) == {}
         store.archived.collection.delete_many({})  # the cleaner was here; the success is remembered
         leading.clock.move(timedelta(seconds=1))
-        (late,) = overdue(store, leading.clock.now())
+        late = overdue(store, leading.clock.now())
 
-        assert late.urn == "tick"
-        assert "every 25m" in late.text
-        assert "2030-01-01 06:10:00" in late.text
+        assert list(late) == ["tick"]
+        assert "every 25m" in late["tick"]
+        assert "2030-01-01 06:10:00" in late["tick"]
 
 
 def test_declared_with_a_decorator_it_is_stored_when_somebody_says_so(leading: Leading) -> None:

@@ -266,10 +266,9 @@ def _judged_scheduler(store: Store, scheduler: Scheduler, now: datetime) -> Find
         todo = f"Resume it: recruiter scheduler resume {scheduler.urn}"
         text = f"{who} was paused by {remark(scheduler.paused.by, scheduler.paused.reason)}"
         return note(Code.PAUSED_SCHEDULER, text, todo)
-    if scheduler.next_at is not None and now - scheduler.next_at > timedelta(minutes=1):
-        late = elapsed(now - scheduler.next_at)
+    if late := scheduler.late_by(now):
         todo = "Only a leader makes its jobs: see the finding about the leader"
-        return problem(Code.LATE_SCHEDULER, f"{who} is {late} late", todo)
+        return problem(Code.LATE_SCHEDULER, f"{who} is {elapsed(late)} late", todo)
     overdue = scheduler.broken_promise(last_success(store, scheduler), now)
     if overdue is not None:
         todo = f"Look at its jobs: recruiter scheduler list, and recruiter scheduler next {scheduler.urn}"

@@ -334,7 +334,7 @@ class Repeater:
             self._next_at = now if repetition.more else self._store.schedulers.next_at()
 
     def _keep_promises(self, now: datetime) -> None:
-        late = {each.urn: each.text for each in overdue(self._store, now)}
+        late = overdue(self._store, now)
         for urn in late.keys() - self._overdue:
             self._events.emit("scheduler.overdue", urn=urn, told=late[urn])
         self._overdue = set(late)

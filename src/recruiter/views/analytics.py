@@ -5,6 +5,7 @@ Groups and tasks are counted from indexes and counters, never from the archive.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -58,26 +59,23 @@ def waiting(store: Store, at: datetime) -> dict[Kind, Queue]:
 def _queues(
     store: Store, backlogs: Mapping[Kind, Backlog], group: str | None = None, task: str | None = None
 ) -> dict[Kind, Queue]:
-    running, silent = _held(store)
-    held = running | silent
-    of = {id: Lane.parse(lane) for id, lane in store.due_jobs.lanes_of(held).items()} if held else {}
-    uncounted = store.due_jobs.outside_lanes(of) if of else set()
-    meant = (of_it[:2] for of_it in of.values() if group in (None, of_it.group) and task in (None, of_it.task))
-    return {
-        kind: _queue(kind, backlogs.get(kind, Backlog()), of, silent, uncounted) for kind in sorted({*backlogs, *meant})
-    }
-
-
-def _queue(kind: Kind, backlog: Backlog, of: Mapping[JobId, Lane], silent: set[JobId], uncounted: set[JobId]) -> Queue:
-    """The jobs of one kind. The backlog does not contain `uncounted` jobs, although workers hold them."""
-    held = {id: of_it for id, of_it in of.items() if of_it[:2] == kind}
-    running = [of_it for id, of_it in held.items() if id not in silent]
-    return Queue(
-        queued=max(0, backlog.due - len(held.keys() - uncounted)),
-        postponed=backlog.postponed,
-        running=len(running),
-        zombies=len(held) - len(running),
-    )
+    live, silent = _held(store)
+    held = live | silent
+    lanes = {id: Lane.parse(lane) for id, lane in store.due_jobs.lanes_of(held).items()} if held else {}
+    outside = store.due_jobs.outside_lanes(lanes) if lanes else set()
+    running, zombies = Counter[Kind](), Counter[Kind]()
+    counted = Counter[Kind]()  # the held jobs that the backlogs count as due
+    for id, lane in lanes.items():
+        if group in (None, lane.group) and task in (None, lane.task):
+            kind = lane[:2]
+            (zombies if id in silent else running)[kind] += 1
+            counted[kind] += id not in outside
+    queues: dict[Kind, Queue] = {}
+    for kind in sorted({*backlogs, *running, *zombies}):
+        backlog = backlogs.get(kind, Backlog())
+        queued = max(0, backlog.due - counted[kind])
+        queues[kind] = Queue(queued, backlog.postponed, running[kind], zombies[kind])
+    return queues
 
 
 def _held(store: Store) -> tuple[set[JobId], set[JobId]]:

@@ -44,24 +44,17 @@ def health(store: Store, role: Role, host: str, pid: int | None, within: timedel
     return Health(True, f"the {who} was seen {text} ago")
 
 
-@dataclass(frozen=True, slots=True)
-class Overdue:
-    """A scheduler that must succeed within some time, and has not."""
-
-    urn: str
-    text: str
-
-
-def overdue(store: Store, now: datetime) -> list[Overdue]:
-    """The overdue schedulers, of all that have `must_succeed_within`. Stores the successes that it finds."""
-    found = []
+def overdue(store: Store, now: datetime) -> dict[str, str]:
+    """The schedulers that have not succeeded within `must_succeed_within`, by urn, each with a sentence. Stores the
+    successes that it finds."""
+    found = {}
     for scheduler in store.schedulers.promising():
         success = last_success(store, scheduler)
         if success is not None and success != scheduler.succeeded_at:
             store.schedulers.note_success(scheduler.urn, success)
         text = scheduler.broken_promise(success, now)
         if text is not None:
-            found.append(Overdue(scheduler.urn, text))
+            found[scheduler.urn] = text
     return found
 
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import ASIDE
 from recruiter.domain.schedule.scheduler import Scheduler
-from recruiter.domain.statistics import Counts, Kind, PeriodCounts, Queue, Spread
+from recruiter.domain.statistics import Counts, Kind, Queue, Spread
 from recruiter.store.database import Store
 from recruiter.views.analytics import waiting
 from recruiter.views.health import last_success
@@ -85,14 +85,9 @@ def metrics(store: Store) -> Metrics:
 
 
 def _totals(store: Store) -> dict[Kind, Counts]:
-    found: dict[Kind, list[PeriodCounts]] = {}
-    for each in store.statistics.totals():
-        found.setdefault((each.group, each.task), []).append(each)
     totals: dict[Kind, Counts] = {}
-    for kind, lanes_of_group in sorted(found.items(), key=lambda item: (min(each.at for each in item[1]), item[0])):
-        totals[kind] = Counts()
-        for each in lanes_of_group:
-            totals[kind].merge(each.counts)
+    for each in sorted(store.statistics.totals(), key=lambda each: (each.at, each.group, each.task)):
+        totals.setdefault((each.group, each.task), Counts()).merge(each.counts)
     return totals
 
 
@@ -112,7 +107,7 @@ def _judged(store: Store, scheduler: Scheduler, now: datetime) -> tuple[str, flo
     if scheduler.paused is not None:
         return "paused", 0.0
     late = 0.0 if scheduler.next_at is None else max(0.0, (now - scheduler.next_at).total_seconds())
-    if late > 60.0:
+    if scheduler.late_by(now):
         return "late", late
     overdue = scheduler.broken_promise(last_success(store, scheduler), now)
     return ("on_time" if overdue is None else "overdue"), late

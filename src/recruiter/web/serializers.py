@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from recruiter.domain.duration import brief, humanize
+from recruiter.domain.duration import brief, elapsed
 from recruiter.domain.job import ArchivedJob, Job, JobId
 from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.search.conditions import BLOCKED, POSTPONED, QUEUED
@@ -195,9 +195,8 @@ def limit_use(use: LimitUse) -> schemas.LimitRow:
 def late(scheduler: Scheduler, last: Sequence[schemas.EndedRun], now: datetime) -> str | None:
     if scheduler.paused is not None:
         return None
-    if scheduler.next_at is not None and now - scheduler.next_at > timedelta(minutes=1):
-        late = timedelta(seconds=int((now - scheduler.next_at).total_seconds()))
-        return f"late: it should have run {humanize(late)} ago; a recruiter that leads makes its jobs"
+    if late := scheduler.late_by(now):
+        return f"late: it should have run {elapsed(late)} ago; a recruiter that leads makes its jobs"
     succeeded = next((each.at for each in last if each.state == State.SUCCEEDED), scheduler.succeeded_at)
     return scheduler.broken_promise(succeeded, now)
 

@@ -257,6 +257,11 @@ class Scheduler:
     revision: int = 0
     """Number of changes of its definition."""
 
+    def late_by(self, now: datetime) -> timedelta:
+        """How late its next occurrence is; zero within a minute, which a change of the leader may take."""
+        late = now - self.next_at if self.next_at is not None else timedelta()
+        return late if late > timedelta(minutes=1) else timedelta()
+
     def broken_promise(self, succeeded_at: datetime | None, now: datetime) -> str | None:
         """A sentence if it has not kept its promise (`must_succeed_within`), given its last success."""
         if self.must_succeed_within is None or self.paused is not None:
