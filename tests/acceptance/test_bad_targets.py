@@ -25,6 +25,8 @@ from tests.cli_here import here
 from tests.conftest import eventually
 from tests.guarded import PASSWORD, ROOT, GuardedServer
 
+SOON = "serverSelectionTimeoutMS=300"
+"""The silent server alone is waited for as long as a command does."""
 SECRETS = (PASSWORD, ROOT.partition(":")[2], "hunter2")
 COMMANDS = {
     "looking": ["worker", "list"],
@@ -105,16 +107,16 @@ def bad(guarded: GuardedServer, not_mongodb: str, tmp_path_factory: pytest.TempP
         dsn = "mongodb://ada:hunter2@"
         yield {
             "nobody there": Bad(
-                f"{dsn}127.0.0.1:1/shop?serverSelectionTimeoutMS=500",
+                f"{dsn}127.0.0.1:1/shop?{SOON}",
                 StoreUnreachable,
                 ("127.0.0.1:1", "refused", "--target"),
             ),
             "no such host": Bad(
-                f"{dsn}nowhere.invalid/shop", StoreUnreachable, ("nowhere.invalid", "correct the name")
+                f"{dsn}nowhere.invalid/shop?{SOON}", StoreUnreachable, ("nowhere.invalid", "correct the name")
             ),
             "silent": Bad(f"mongodb://{not_mongodb}/shop", StoreUnreachable, ("does not answer", "is it running")),
             "no such set": Bad(
-                f"mongodb://{standalone}/shop?replicaSet=rs7", StoreUnreachable, ('"rs7"', "correct replicaSet=")
+                f"mongodb://{standalone}/shop?replicaSet=rs7&{SOON}", StoreUnreachable, ('"rs7"', "correct replicaSet=")
             ),
             "standalone": Bad(f"mongodb://{standalone}/shop", NotAReplicaSet, ("--replSet rs0", "rs.initiate()")),
             "not initiated": Bad(f"mongodb://{ghost}/shop", NotAReplicaSet, ("not been initiated", "rs.initiate()")),
@@ -129,7 +131,9 @@ def bad(guarded: GuardedServer, not_mongodb: str, tmp_path_factory: pytest.TempP
             "unknown option": Bad(f"mongodb://{address}/shop?colour=red", InvalidTarget, ("colour",)),
             "unescaped": Bad(f"mongodb://ada:hunter2@7@{address}/shop", InvalidTarget, ("cannot understand",)),
             "no TLS there": Bad(
-                f"mongodb://{standalone}/shop?tls=true", StoreUnreachable, ("does not speak TLS", "write tls=false")
+                f"mongodb://{standalone}/shop?tls=true&{SOON}",
+                StoreUnreachable,
+                ("does not speak TLS", "write tls=false"),
             ),
             "no authority": Bad(
                 f"mongodb://{address}/shop?tls=true&tlsCAFile=/no/such.pem",

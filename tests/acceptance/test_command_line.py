@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +12,6 @@ import pytest
 
 from tests.conftest import Starter
 from tests.warm import warm
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def run(*arguments: str, within: float = 40.0, cwd: Path | None = None, **environment: str) -> tuple[int, str]:
@@ -88,28 +85,3 @@ def test_passwords_are_never_shown(tmp_path: Path) -> None:
 
     assert code == 4
     assert "s3cret" not in said
-
-
-def test_dev_runs_everything_on_a_private_mongodb(start: Starter, tmp_path: Path) -> None:
-    # given `recruiter dev` in one terminal
-    folder = tmp_path / "mongodb"
-    dev = start("dev", str(EXAMPLES / "hello.py"), "--folder", str(folder), cold=True)
-    dev.says("ready, for 2 jobs at once")
-    address = dev.log.partition("private MongoDB at ")[2].split(",")[0].strip()
-
-    # when a three-line script runs in another
-    script = "from hello import hello\nprint(hello.enqueue('Ada').result(timeout='60s'))\n"
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "RECRUITER_TARGET": address, "PYTHONPATH": str(EXAMPLES)},
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
-
-    # then it gets its result, dev tells of the job, and Ctrl-C ends everything
-    assert done.stdout == "Hello, Ada!\n", done.stderr
-    dev.says("hello done")
-    dev.signal(signal.SIGINT)
-    assert dev.wait(30) == 0

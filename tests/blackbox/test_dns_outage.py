@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,27 +12,15 @@ from typing import Literal
 import dns.flags
 import dns.message
 import dns.rcode
+import dns.resolver
 import pytest
 
 from recruiter import InvalidTarget, Recruiter, StoreUnreachable
+from tests.cli_here import here
 
 Failure = Literal["silent", "SERVFAIL", "NXDOMAIN"]
 FAILURES: tuple[Failure, ...] = ("silent", "SERVFAIL", "NXDOMAIN")
 ADDRESS = "mongodb+srv://ada:hunter2@cluster.shop.test/shop"
-
-MAIN = """
-import sys
-
-import dns.resolver
-
-from recruiter.cli.main import run
-
-dns.resolver.default_resolver = dns.resolver.Resolver(configure=False)
-dns.resolver.default_resolver.nameservers = ["127.0.0.1"]
-dns.resolver.default_resolver.port = int(sys.argv[1])
-run(sys.argv[2:])
-"""
-"""The command line, on a host whose only name server is ours."""
 
 
 class NameServer:
@@ -72,12 +58,14 @@ def name_server(request: pytest.FixtureRequest) -> Iterator[NameServer]:
         yield server
 
 
-def run(server: NameServer, *arguments: str, target: str = ADDRESS) -> tuple[int, str, float]:
-    """The exit code, everything that the command said, and how many seconds it took."""
-    began = time.monotonic()
-    command = [sys.executable, "-c", MAIN, str(server.port), *arguments, "--target", target]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    return done.returncode, done.stdout + done.stderr, time.monotonic() - began
+@pytest.fixture(autouse=True)
+def only_name_server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host whose only name server is ours."""
+    if "name_server" in request.fixturenames:
+        resolver = dns.resolver.Resolver(configure=False)
+        resolver.nameservers = ["127.0.0.1"]
+        resolver.port = request.getfixturevalue("name_server").port
+        monkeypatch.setattr(dns.resolver, "default_resolver", resolver)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +75,8 @@ def run(server: NameServer, *arguments: str, target: str = ADDRESS) -> tuple[int
     ids=str,
 )
 def test_a_command_exits_with_4_and_says_why(name_server: NameServer, command: list[str]) -> None:
-    code, said, took = run(name_server, *command)
+    began = time.monotonic()
+    code, said = here(f"{ADDRESS}?connectTimeoutMS=1000" if command[0] == "job" else ADDRESS, *command)
 
     assert code == 4, said
     assert "DNS" in said
@@ -95,31 +84,33 @@ def test_a_command_exits_with_4_and_says_why(name_server: NameServer, command: l
     assert "hunter2" not in said
     assert "Traceback" not in said
     assert name_server.asked
-    assert took < 60  # not the twenty seconds of the driver for each of its questions
+    assert time.monotonic() - began < 60  # not the twenty seconds of the driver for each of its questions
 
 
 @pytest.mark.parametrize("name_server", ["silent"], indirect=True)
-def test_a_liveness_probe_kills_no_worker(name_server: NameServer) -> None:
-    code, said, _ = run(name_server, "health", "--role", "worker", "--live")
+@pytest.mark.usefixtures("name_server")
+def test_a_liveness_probe_kills_no_worker() -> None:
+    code, said = here(ADDRESS, "health", "--role", "worker", "--live")
 
     assert code == 0, said
 
 
 @pytest.mark.parametrize("name_server", ["SERVFAIL"], indirect=True)
 def test_a_process_that_starts_asks_again_for_a_while(name_server: NameServer) -> None:
-    run(name_server, "job", "list")
+    here(ADDRESS, "job", "list")
     by_a_command = name_server.asked
 
-    run(name_server, "start", "cleaner")
+    here(ADDRESS, "start", "cleaner")
 
     assert name_server.asked > 2 * by_a_command + 1
 
 
 @pytest.mark.parametrize("name_server", ["NXDOMAIN"], indirect=True)
 @pytest.mark.parametrize("target", ["mongodb+srv://127.0.0.1/shop", "mongodb+srv://a.b.c:27017/shop"])
-def test_a_mistake_in_the_address_is_still_a_mistake(name_server: NameServer, target: str) -> None:
+@pytest.mark.usefixtures("name_server")
+def test_a_mistake_in_the_address_is_still_a_mistake(target: str) -> None:
     for command in (["job", "list"], ["health", "--live"]):
-        code, said, _ = run(name_server, *command, target=target)
+        code, said = here(target, *command)
         assert code == 2, said
 
 

@@ -76,9 +76,7 @@ def test_a_scrape_during_a_run_agrees_with_a_count(start: Starter, store: Store,
     afterwards = until(address, _ended)
     assert of(afterwards, "recruiter_job_starts_total", **kind, task="wait_for_file") == 1
     assert of(afterwards, "recruiter_slots_used") == 0
-    # 47 jobs, one of them three times; and rounds, in which they were assigned.
-    assert eventually(lambda: of(scrape(address), "recruiter_assigned_jobs_total") == 49, every=1.0)
-    assert (of(scrape(address), "recruiter_assignment_round_seconds_count") or 0) > 0
+    assert (of(afterwards, "recruiter_assignment_round_seconds_count") or 0) > 0
     assert metrics.stop() == 0
 
 

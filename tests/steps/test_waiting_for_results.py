@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from recruiter import Recruiter, Workable
+from recruiter import Recruiter, Workable, results
 from recruiter.errors import JobNotFound, StoreError
 from tests.conftest import eventually
 from tests.samples import a_job, insert
@@ -19,7 +19,8 @@ def note(text: str) -> str:
 
 
 class TestUnknownJobs:
-    def test_a_wait_ends_when_its_job_is_removed(self, recruiter: Recruiter) -> None:
+    def test_a_wait_ends_when_its_job_is_removed(self, recruiter: Recruiter, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(results, "_ASSUMED_SECONDS", 0.3)
         insert(recruiter.store, a_job("x"))
         with ThreadPoolExecutor(1) as thread:
             waiting = thread.submit(recruiter.handle("x").result, "60s")
