@@ -48,11 +48,9 @@ def stopped() -> Iterator[Callable[[int], None]]:
 def worker(start: Starter, lead: Lead, store: Store) -> WorkerOf:
     del store  # prepared
 
-    def worker(processes: int, *options: str) -> Process:
+    def worker(processes: int, *, cold: bool = False) -> Process:
         lead()
-        process = start(
-            "start", "worker", "--bootstrap", jobs.__file__, "--processes", str(processes), *options, cold=True
-        )
+        process = start("start", "worker", "--bootstrap", jobs.__file__, "--processes", str(processes), cold=cold)
         process.says("joined the roster")
         eventually(lambda: len(process.children()) == processes)
         for _ in range(3):
@@ -105,7 +103,7 @@ class TestForkServer:
     def test_a_fork_server_that_stands_still_stops_neither_children_nor_the_shutdown(
         self, worker: WorkerOf, stopped: Stopped
     ) -> None:
-        process = worker(2)
+        process = worker(2, cold=True)
         one, other = process.children()
         stopped(psutil.Process(psutil.Process(one).ppid()).ppid())
         os.kill(one, signal.SIGKILL)
@@ -117,7 +115,7 @@ class TestForkServer:
     def test_a_fork_server_that_stands_still_is_replaced_when_nothing_runs(
         self, worker: WorkerOf, stopped: Stopped
     ) -> None:
-        process = worker(1)
+        process = worker(1, cold=True)
         (child,) = process.children()
         stopped(psutil.Process(psutil.Process(child).ppid()).ppid())
         os.kill(child, signal.SIGKILL)
