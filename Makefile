@@ -6,8 +6,10 @@ BIN    := $(VENV)/bin
 AT_ONCE ?= 6
 PYTEST := $(BIN)/pytest -n $(AT_ONCE) --dist loadfile --no-loadscope-reorder
 # Slow checks of the whole: `make proof` runs them, `make test` does not.
-PROOF  := tests/chaos tests/simulator tests/protocol_model tests/web/test_browser.py tests/web/test_schemathesis.py \
-  tests/acceptance/test_site.py tests/acceptance/test_wheel.py tests/acceptance/test_deploy.py
+PROOF  := tests/chaos tests/simulator tests/protocol_model tests/types \
+  tests/web/test_browser.py tests/web/test_schemathesis.py \
+  tests/acceptance/test_site.py tests/acceptance/test_wheel.py tests/acceptance/test_deploy.py \
+  tests/processes/test_full_disk.py tests/processes/test_exactly_once.py tests/processes/test_flows.py
 STAMP  := $(VENV)/.installed
 # Each process of the suite would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE

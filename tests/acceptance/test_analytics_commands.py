@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import re
@@ -45,19 +44,6 @@ def recruiter(target: str, store: Store) -> Iterator[Recruiter]:
 
 def rows(said: str) -> dict[str, list[str]]:
     return {line.split()[0]: line.split()[1:] for line in said.splitlines() if line.strip()}
-
-
-def test_analytics_print_json_for_scripts(recruiter: Recruiter, target: str) -> None:
-    code, said = run("analytics", "--output", "json", RECRUITER_TARGET=target)
-
-    told = json.loads(said)
-    assert code == 0
-    assert told["jobs"] == {"queued": 1, "postponed": 0, "running": 0, "zombies": 0}
-    assert told["ended"] == {"succeeded": 2, "failed": 1}
-    assert set(told["throughput"]) == {"value", "value_per_second"}
-    assert {"average", "median", "p95", "p99"} < set(told["latency"])
-    assert told["queues"] == [{"group": "lost", "task": "unheard_of", **told["jobs"]}]
-    del recruiter
 
 
 def test_top_shows_the_fleet(recruiter: Recruiter, target: str, fleet: Starter) -> None:

@@ -97,24 +97,6 @@ def rows(said: str) -> list[dict[str, Any]]:
 
 
 class TestList:
-    def test_the_list_has_running_then_waiting_then_ended_jobs(self, world: World, command: Command) -> None:
-        code, said = command("list")
-
-        assert code == 0
-        head, *lines = said.splitlines()
-        assert head.split()[:5] == ["id", "state", "task", "when", "what"]
-        assert [line.split()[:3] for line in lines] == [
-            [str(world.running), "running", "encode"],
-            ["order-1", "waiting", "resize_listed"],
-            [str(world.postponed), "waiting", "resize_listed"],
-            [str(world.failed), "failed", "send_listed"],
-            [str(world.sent), "succeeded", "send_listed"],
-        ]
-        assert re.search(r"for 1m \d+s", lines[0])
-        assert "host1:7:ab12" in lines[0]
-        assert "in 1h 59m" in lines[2]
-        assert "ValueError" in lines[3]
-
     @pytest.mark.parametrize("width", [80, 160])
     def test_it_fits_the_terminal_and_no_id_is_cut(self, world: World, command: Command, width: int) -> None:
         long = world.recruiter.job("a.module.with.a.very.long.name.of.a.task", {}).in_group("a-group-with-a-long-name")

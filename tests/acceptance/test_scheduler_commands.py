@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -12,15 +11,7 @@ import pytest
 
 from recruiter import Cron, Every, EveryMinutes, Recruiter, SchedulePolicy
 from recruiter.store.database import Store
-from tests.acceptance.test_command_line import run
 from tests.cli_here import here
-
-Command = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture
-def command(target: str) -> Command:
-    return lambda *arguments: run("scheduler", *arguments, RECRUITER_TARGET=target)
 
 
 @pytest.fixture
@@ -35,21 +26,6 @@ def recruiter(target: str, store: Store) -> Iterator[Recruiter]:
         recruiter.job("tick").repeat_with_policy(rome).with_urn("report:daily").unique().create()
         recruiter.job("tick").repeat_with_policy(EveryMinutes(5)).with_urn("often").create()
         yield recruiter
-
-
-def test_the_list_of_schedulers_shows_schedule_and_pause(recruiter: Recruiter, command: Command) -> None:
-    recruiter.scheduler("often").pause(by="ada", reason="too often")
-
-    code, said = command("list")
-
-    assert code == 0
-    lines = {line.split()[0]: line for line in said.splitlines()}
-    assert "Cron(0 6 * * *, Europe/Rome)" in lines["report:daily"]
-    assert "paused by ada: too often" in lines["often"]
-    code, said = command("list", "--output", "json")
-    rows = json.loads(said)
-    assert [row["urn"] for row in rows] == ["often", "report:daily"]
-    assert (rows[1]["overlap"], rows[1]["next"][-1]) == ("unique", "Z")
 
 
 @pytest.mark.parametrize(
@@ -77,19 +53,6 @@ def test_the_next_runs_in_local_time_with_its_zone(
     header, line = said.splitlines()
     assert header.split() == ["run", "UTC"]
     assert re.fullmatch(shown, line.strip())
-
-
-def test_remove_asks_first(recruiter: Recruiter, command: Command) -> None:
-    recruiter.scheduler("often").run_now()
-
-    code, said = command("remove", "often")  # nobody is there to answer
-
-    assert code == 1
-    assert "1 waiting or running job will be cancelled" in said
-    assert "--yes" in said
-    assert len(recruiter.schedulers()) == 2
-    assert command("remove", "often", "--yes") == (0, "scheduler often is removed.\n")
-    assert [each.urn for each in recruiter.schedulers()] == ["report:daily"]
 
 
 class TestRemoveWithoutAUrn:

@@ -32,6 +32,7 @@ from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from recruiter.store.roster_fields import Holding
 from tests.conftest import eventually
+from tests.depth import examples
 from tests.property.protocol_world import LATER, World, canceller, drain, late_writes, retirer, worker
 from tests.samples import a_job, insert, on_the_roster
 
@@ -328,7 +329,7 @@ def test_a_worker_believes_the_document_not_the_event(
 
 # -- all of it together, in any order --------------------------------------------------------------------------------
 
-SEEDS, STEPS = 4, 300
+SEEDS, STEPS = examples(4), 300
 
 
 def producer(world: World) -> Iterator[None]:

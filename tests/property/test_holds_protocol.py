@@ -29,6 +29,7 @@ from recruiter.store.codec import decode, job_from
 from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch
 from recruiter.store.roster_fields import Assignment, Holding
+from tests.depth import examples
 from tests.samples import NOW, a_job, beat, done, facts_of_a_worker, insert, running, to_retry
 
 JOBS, STEPS = 8, 400
@@ -218,7 +219,7 @@ def check(world: World) -> None:
         raise Violation("a job is lost, or in two places")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(examples(4)))
 def test_nobody_starts_what_it_does_not_hold(store: Store, seed: int) -> None:
     world = World(store, seed)
     workers = [Worker(world).live() for _ in range(2)]

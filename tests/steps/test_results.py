@@ -43,21 +43,6 @@ def test_a_document_that_cannot_be_read_stops_nobody_else(recruiter: Recruiter, 
     assert recruiter.handle("good").result(60) == "result of good"
 
 
-def test_a_result_that_was_too_large_is_none(recruiter: Recruiter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given a result that made the job too large, the job is done, and says so; it has no result."""
-    monkeypatch.setattr(outcomes, "LARGEST_JOB", 2_000)
-
-    @recruiter.task
-    def large() -> str:
-        return "x" * 3_000
-
-    job = large.enqueue()
-    recruiter.run(large)
-
-    assert job.result(timeout=60) is None
-    assert "was not kept" in str(job.wait(timeout=60).reason)
-
-
 def test_a_job_that_sets_no_result_in_its_transaction_has_none(recruiter: Recruiter) -> None:
     @recruiter.task
     def forgetful() -> int:

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import InitVar, dataclass, field
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
 from ipaddress import IPv4Address
@@ -13,7 +13,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pytest
-from bson import Binary, ObjectId, decode, encode
+from bson import Binary, decode, encode
 from bson.binary import UuidRepresentation
 from bson.codec_options import CodecOptions
 from pydantic import BaseModel, Field
@@ -162,30 +162,13 @@ MOMENTS = [
     datetime.max.replace(tzinfo=UTC),
 ]
 FAITHFUL: list[Any] = [
-    (str, "héllo\0"),
-    (int, 2**63),
-    (int, -(2**63)),
-    (int, 2**200),
-    (float, -0.0),
-    (bytes, b"\x00\xff"),
     *((datetime, moment) for moment in MOMENTS),
-    (date, date(2030, 1, 1)),
-    (time, time(1, 2, 3, 456789)),
     (time, time(1, 2, tzinfo=UTC)),
-    (timedelta, timedelta.min),
-    (timedelta, timedelta.max),
-    (Decimal, Decimal("1.10")),
-    (Path, Path("/tmp/x")),
-    (UUID, UUID(int=2**127)),
-    (ObjectId, ObjectId("5f0000000000000000000005")),
     (Binary, Binary(b"x", 5)),
-    (tuple[int, ...], (1, 2)),
-    pytest.param(set[str], {"a", "b"}, id="set of text"),
     (frozenset[tuple[int, str]], frozenset({(1, "a")})),
-    (dict[str, Any], {"a.b": 1, "$x": {"$where": "1"}, "": [None], "$ref": "x", "$id": 5}),
     (dict[str, Any], {"__recruiter__": "decimal", "value": "1"}),
-    (list[Any], [1, [2, {"a": (3, {4})}]]),
 ]
+"""Values that a random test rarely makes; tests/property/test_arguments_travel.py makes the others."""
 
 
 @pytest.mark.parametrize(("annotation", "value"), FAITHFUL, ids=repr)
@@ -201,33 +184,20 @@ def test_each_value_comes_back_equal(annotation: Any, value: Any, typed: bool) -
 @pytest.mark.parametrize(
     ("annotation", "value"),
     [
-        (Color, Color.RED),
         (Level, Level.LOW),
         (Size, Size.SMALL),
-        (Point, Point(1.0, 2.0)),
         (Point | dict[str, float], {"x": 1.0}),
         (Point, Point(math.nan)),
         (Person, Person("Ada", date(1815, 12, 10))),
-        (Address, Address(Street="a", number=2, since=date(2030, 1, 1))),
         (list[Address | None], [Address(Street="a"), None]),
-        (dict[int, str], {1: "a", 2: "b"}),
-        (dict[Color, list[Point]], {Color.RED: [Point(1.0)]}),
         (dict[tuple[int, int], date], {(1, 2): date(2030, 1, 1)}),
-        (Decimal | str, Decimal("1.10")),
-        (Decimal | str, "1.10"),
         (int | str, "5"),
         (date | datetime | str, datetime(2030, 1, 1)),
-        (date | datetime | str, "2030-01-01"),
-        (list[int] | tuple[int, ...], (1,)),
-        (Sequence[int], (1, 2)),
-        (Mapping[str, int], {"a": 1}),
-        (Iterable[int], [1, 2]),
         (Iterable[int], {1, 2}),
         (IPv4Address, IPv4Address("10.0.0.1")),
         (Literal["a", "b"], "b"),
         (Annotated[int, Field(ge=1)], 5),
         (UserId, UserId(5)),
-        (Order, Order(UUID(int=7), Decimal("1.10"), MOMENTS[3], Color.RED, [Point(1.0)], {"a": (1, {2})})),
     ],
     ids=repr,
 )

@@ -67,12 +67,6 @@ class TestFailure:
         assert (job["_id"], job["done"]) == ("x", False)
         assert job["why"] == "malformed" or job["last_execution"]["class"] in ("KeyError", "ZeroDivisionError")
 
-    def test_a_result_that_cannot_be_stored_is_named(self, bench: Bench) -> None:
-        job = bench.archived(lambda: {"a": [object()]})
-
-        assert job["last_execution"]["class"] == "recruiter.errors.UnsupportedValue"
-        assert "result.a[0]" in job["last_execution"]["message"]
-
     def test_a_function_has_no_methods(self, bench: Bench) -> None:
         assert not bench.archived(lambda: 1, method="__call__")["done"]
 
