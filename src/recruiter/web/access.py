@@ -35,19 +35,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from recruiter.domain.text import one_line
 from recruiter.errors import SettingsError
 
-USERS_VARIABLE = "RECRUITER_WEB_USERS"
-"""`ada:secret,bob:other`: users and passwords."""
-TOKEN_VARIABLE = "RECRUITER_WEB_TOKEN"
-"""A token to use instead of a new one at each start."""
-SECRET_VARIABLE = "RECRUITER_WEB_PROXY_SECRET"
-"""The secret that the proxy sends in `SECRET_HEADER`."""
+USERS_VARIABLE = "RECRUITER_WEB_USERS"  # `ada:secret,bob:other`: users and passwords
+TOKEN_VARIABLE = "RECRUITER_WEB_TOKEN"  # A token to use instead of a new one at each start
+SECRET_VARIABLE = "RECRUITER_WEB_PROXY_SECRET"  # The secret that the proxy sends in `SECRET_HEADER`
 SECRET_HEADER = "x-recruiter-secret"
 MIN_TOKEN_CHARACTERS = 16
 
 MAX_BODY_BYTES = 64 * 1024
 BODY_TIMEOUT_SECONDS = 30.0
-MAX_WRONG_PASSWORDS = 10
-"""Per name, and per address, within `WRONG_PASSWORDS_WINDOW_SECONDS`."""
+MAX_WRONG_PASSWORDS = 10  # Per name, and per address, within `WRONG_PASSWORDS_WINDOW_SECONDS`
 WRONG_PASSWORDS_WINDOW_SECONDS = 60.0
 MAX_REMEMBERED_KEYS = 10_000
 
@@ -355,8 +351,7 @@ class Guard:
 
     app: ASGIApp
     refusal: Callable[[Request, Exception], Response]
-    hosts: frozenset[str] = frozenset()
-    """Host names under which the console is served; empty for any."""
+    hosts: frozenset[str] = frozenset()  # Host names under which the console is served; empty for any
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -38,22 +38,17 @@ _LONGEST_REASON = 500
 class RequestedAction:
     """An action that a user asks for."""
 
-    verb: str
-    """A name in `VERBS`."""
-    ids: tuple[str, ...] = ()
-    """The ids of the jobs; empty if `words` selects them."""
+    verb: str  # A name in `VERBS`
+    ids: tuple[str, ...] = ()  # The ids of the jobs; empty if `words` selects them
     words: Mapping[str, list[str]] = field(default_factory=dict)
     """The conditions of a filter that selects the jobs; empty if `ids` does."""
-    name: str = ""
-    """A group, worker, schedule, or the subject of a limit."""
+    name: str = ""  # A group, worker, schedule, or the subject of a limit
     reason: str | None = None
     at_once: str | None = None
     count: str | None = None
     per: str | None = None
-    again: bool = False
-    """Whether jobs that succeeded are recovered too."""
-    to: str | None = None
-    """The new time of jobs that are rescheduled, or their new priority."""
+    again: bool = False  # Whether jobs that succeeded are recovered too
+    to: str | None = None  # The new time of jobs that are rescheduled, or their new priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +58,8 @@ class Question:
     text: str
     button: str
     effect: str
-    danger: bool = False
-    """Whether the action cannot be undone."""
-    asks: str = ""
-    """The value that the action needs in `to`."""
+    danger: bool = False  # Whether the action cannot be undone
+    asks: str = ""  # The value that the action needs in `to`
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +69,11 @@ class _Named:
     thing: str
     button: str
     effect: str
-    done: str
-    """The sentence afterwards, unless `run` returns an outcome."""
+    done: str  # The sentence afterwards, unless `run` returns an outcome
     run: Callable[[Recruiter, RequestedAction, str], object]
     undo: str | None = None
     danger: bool = False
-    asks: str = ""
-    """The value that the action needs in `to`."""
+    asks: str = ""  # The value that the action needs in `to`
 
 
 def _run_schedule(recruiter: Recruiter, request: RequestedAction, _: str) -> Outcome:
@@ -406,26 +397,19 @@ def _did(action: JobAction, number: int) -> Outcome:
 # -- actions on many jobs ------------------------------------------------------------------------------------------
 
 
-MOST = 4
-"""Maximum number of actions on many jobs at the same time; each keeps MongoDB busy."""
-KEPT = 100
-"""Maximum number of actions on many jobs whose outcomes are kept."""
-PATIENCE = 1.5
-"""Seconds that an HTTP request waits for the end."""
+MOST = 4  # Maximum number of actions on many jobs at the same time; each keeps MongoDB busy
+KEPT = 100  # Maximum number of actions on many jobs whose outcomes are kept
+PATIENCE = 1.5  # Seconds that an HTTP request waits for the end
 _FAREWELL = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
     text: str
-    undo: str | None = None
-    """The verb of the action that undoes it, on the same name."""
-    link: str | None = None
-    """The id of a job that was created."""
-    running: str | None = None
-    """The id of an action that still runs, for `progress`."""
-    made_since: datetime | None = None
-    """The new jobs were created since then."""
+    undo: str | None = None  # The verb of the action that undoes it, on the same name
+    link: str | None = None  # The id of a job that was created
+    running: str | None = None  # The id of an action that still runs, for `progress`
+    made_since: datetime | None = None  # The new jobs were created since then
 
 
 @dataclass(slots=True, eq=False)

@@ -47,8 +47,7 @@ from recruiter.web.redaction import Redaction
 
 _FOREVER = "public, max-age=31536000, immutable"
 _WORTH_ZIPPING = 500
-_OPTIONS = ("reason", "at_once", "count", "per", "to")
-"""Optional texts of an action."""
+_OPTIONS = ("reason", "at_once", "count", "per", "to")  # Optional texts of an action
 _OF_AN_ACTION = ("verb", "id", "pick", "name", "again", "back", "what", *_OPTIONS)
 _METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "QUERY"]
 """All: the console answers 405 for a method that it does not have."""

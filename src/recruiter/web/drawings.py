@@ -16,10 +16,8 @@ from recruiter.web.schemas import FlowEdge, FlowGraph, FlowNode, FlowStepRow, Pa
 from recruiter.web.serializers import shown_state
 
 BOX, GAP = (212, 44), (64, 14)
-FOLDED = 6
-"""Minimum number of steps of one kind that are drawn as one box."""
-MOST = 300
-"""Boxes in a drawing. A flow with more has one box for each task and state; if that is too much, none."""
+FOLDED = 6  # Minimum number of steps of one kind that are drawn as one box
+MOST = 300  # Boxes in a drawing. A flow with more has one box for each task and state; if that is too much, none
 _MAX_ROUNDS = 50
 
 

@@ -18,11 +18,9 @@ from recruiter.domain.state import SKIPPED, WHY_SKIPPED
 from recruiter.domain.text import similar
 from recruiter.errors import InvalidFilter
 
-Words = Mapping[str, Sequence[str]]
-"""Conditions by name, each with its values."""
+Words = Mapping[str, Sequence[str]]  # Conditions by name, each with its values
 
-NAMES = tuple(FILTER_WORDS)
-"""As the command line has them, with `_` for `-`."""
+NAMES = tuple(FILTER_WORDS)  # As the command line has them, with `_` for `-`
 
 _STATES = ("running", "queued", "postponed", "blocked", "failed", SKIPPED, "succeeded", "cancelled", "lost")
 TABS: Mapping[str, Words] = {state: {"state": [state]} for state in _STATES} | {SKIPPED: {"why": list(WHY_SKIPPED)}}

@@ -171,8 +171,7 @@ class Piece:
     """Some lines of a trace that are read, or folded, together."""
 
     text: str
-    frames: int = 0
-    """Number of library frames; 0 if the piece is not folded."""
+    frames: int = 0  # Number of library frames; 0 if the piece is not folded
 
 
 def pieces(trace: str) -> list[Piece]:

@@ -29,40 +29,30 @@ from typing import Any
 
 from recruiter.errors import JobNotFound, RecruiterError, StoreUnreachable, TooManyViewers
 
-REST = 4
-"""Rest after a read, as a multiple of the time that it took."""
+REST = 4  # Rest after a read, as a multiple of the time that it took
 MAX_REST_SECONDS = 60.0
 MOST_VIEWERS = 500
 MOST_TOPICS = 200
 MAX_STREAMS_PER_USER = 100
-MAX_TOPICS_PER_USER = 20
-"""Different pages that one user has open at the same time. Pages in the background disconnect."""
-SLOW_SECONDS = 0.5
-"""A topic that takes longer to read is slow: it waits for other slow topics only."""
-NO_ANSWER_SECONDS = 1.0
-"""After this time of reading, MongoDB is asked whether it answers at all."""
-LONGEST = 3600.0
-"""Seconds that one stream lasts; the browser then asks again, and has to be let in again."""
-BEAT_SECONDS = 10.0
-"""Pause between messages that confirm an unchanged page."""
+MAX_TOPICS_PER_USER = 20  # Different pages that one user has open at the same time. Pages in the background disconnect
+SLOW_SECONDS = 0.5  # A topic that takes longer to read is slow: it waits for other slow topics only
+NO_ANSWER_SECONDS = 1.0  # After this time of reading, MongoDB is asked whether it answers at all
+LONGEST = 3600.0  # Seconds that one stream lasts; the browser then asks again, and has to be let in again
+BEAT_SECONDS = 10.0  # Pause between messages that confirm an unchanged page
 _PULSE_SECONDS = 0.5
 _GZIP_WINDOW_BITS = 16 + 14
-_ZIP_MEMORY_LEVEL = 7
-"""With the window, 130 KB of memory for each stream."""
+_ZIP_MEMORY_LEVEL = 7  # With the window, 130 KB of memory for each stream
 _TIME = re.compile(r"(<time[^>]*>)[^<]*")
 _PIECES = re.compile(r"(?=<)|(?<=[>,\n])")
-_MIN_COPY = 12
-"""Characters; to copy fewer costs as much as to send them."""
+_MIN_COPY = 12  # Characters; to copy fewer costs as much as to send them
 
 
 @dataclass(slots=True, eq=False)
 class _Viewer:
     user: str
     wake: asyncio.Event = field(default_factory=asyncio.Event)
-    version: int = 0
-    """The version of the page in the browser; 0 for none."""
-    trouble: tuple[str, str] | None = None
-    """The last trouble that was sent."""
+    version: int = 0  # The version of the page in the browser; 0 for none
+    trouble: tuple[str, str] | None = None  # The last trouble that was sent
 
 
 @dataclass(slots=True, eq=False)
@@ -70,19 +60,14 @@ class _Topic:
     read: Callable[[], str]
     period: float
     next_at: float = 0.0
-    began: float | None = None
-    """When the read that is under way began."""
-    took: float | None = None
-    """How long the last read took; None before the first."""
-    good_at: float | None = None
-    """When it was read last."""
+    began: float | None = None  # When the read that is under way began
+    took: float | None = None  # How long the last read took; None before the first
+    good_at: float | None = None  # When it was read last
     html: str = ""
     version: int = 0
     digest: bytes = b""
-    patch: bytes = b""
-    """From the version before to this one."""
-    trouble: tuple[str, str] | None = None
-    """Event and text."""
+    patch: bytes = b""  # From the version before to this one
+    trouble: tuple[str, str] | None = None  # Event and text
     viewers: set[_Viewer] = field(default_factory=set)
 
     @property
@@ -140,10 +125,8 @@ class Hub:
         self._topics: dict[str, _Topic] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
-        self._trouble: str | None = None
-        """Why MongoDB is known not to answer."""
-        self._trouble_at = float("-inf")
-        """When that was known last."""
+        self._trouble: str | None = None  # Why MongoDB is known not to answer
+        self._trouble_at = float("-inf")  # When that was known last
         self._is_closed = False
 
     @property

@@ -80,13 +80,10 @@ STATES = {
 FLOW_STATES = ("running", "paused", "failed", "succeeded", "cancelled")
 JOB_TABS = ("arguments", "result", "attempts", "history", "log", "stages", "stack", "document")
 
-MOST_SHOWN = 32 * 1024
-"""Characters of a value that a page shows."""
+MOST_SHOWN = 32 * 1024  # Characters of a value that a page shows
 
-JobFacts = Mapping[str, Any]
-"""A job as `Reader.job` returns it."""
-Pairs = tuple[tuple[str, str], ...]
-"""The parameters of a URL, in order."""
+JobFacts = Mapping[str, Any]  # A job as `Reader.job` returns it
+Pairs = tuple[tuple[str, str], ...]  # The parameters of a URL, in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -398,8 +395,7 @@ def sparkline(values: Sequence[float | None], width: float = 120.0, height: floa
 _DAY = 86400
 
 
-_TOUCHING_PERCENT = 0.6
-"""Runs that are closer than this cannot be distinguished, and are drawn as one bar."""
+_TOUCHING_PERCENT = 0.6  # Runs that are closer than this cannot be distinguished, and are drawn as one bar
 
 
 def hour_ticks(now: datetime, moments: list[datetime]) -> list[float]:

@@ -60,8 +60,7 @@ R = TypeVar("R")
 
 RANGES = {"5m": "5 minutes", "15m": "15 minutes", "1h": "1 hour", "6h": "6 hours", "24h": "24 hours", "7d": "7 days"}
 """How far back the overview looks."""
-_LONG = ("1h", "6h", "24h", "7d")
-"""Ranges that take tenths of a second to read with many tasks."""
+_LONG = ("1h", "6h", "24h", "7d")  # Ranges that take tenths of a second to read with many tasks
 SORTED_BY = {
     "name": "name",
     "ended": "ended",
@@ -77,36 +76,29 @@ SORTED_BY = {
 _TASKS_SHOWN = 200
 ROWS = 50
 ROWS_READ_FOR_TEXT = 100
-MOST_READ_FOR_TEXT = 1_000
-"""Maximum number of jobs that a page reads in a search for a string."""
-MAX_JOBS_COUNTED = 10_000
-"""Tabs count so far, and no further."""
+MOST_READ_FOR_TEXT = 1_000  # Maximum number of jobs that a page reads in a search for a string
+MAX_JOBS_COUNTED = 10_000  # Tabs count so far, and no further
 _PULSE_SECONDS = 3.0
 _ANSWER_SECONDS = 20.0
 _ERRORS_READ = 1_000
 _ERRORS_SHOWN = 5
 _KINDS_SHOWN = 12
 _SCHEDULES_SHOWN = 100
-_RUNS_DAY = 1_500
-"""An every-minute schedule has 1,440."""
+_RUNS_DAY = 1_500  # An every-minute schedule has 1,440
 _SAMPLED_EVERY = timedelta(minutes=3)
 _RUNS_SHOWN = 200
 _SET_ASIDE_SHOWN = 50
 _FLOWS_SHOWN = 50
 _STEPS_SHOWN = 100
-_ENOUGH_TO_COMPARE = 20
-"""Minimum number of ended jobs of a task for an estimate of the duration of the next job."""
+_ENOUGH_TO_COMPARE = 20  # Minimum number of ended jobs of a task for an estimate of the duration of the next job
 _LONGEST_WHY = 300
 _ACTIONS_SHOWN = 20
 
-_SERIOUS = list(Level)
-"""The most serious last."""
+_SERIOUS = list(Level)  # The most serious last
 _ROW_FIELDS = {name: 0 for name in MINIMAL if name != "args"}
 _IDS = ("id", "key", "origin", "recovered_from", "recovered_as", "flow")
-_UNCHANGED = (*_IDS, "args")
-"""Texts that leave unmasked: links need ids, and arguments are redacted already."""
-_ANSWERS_UNMASKED = ("record", "id_of", "filter_of", "frozen")
-"""Public methods whose answers go back to the reader."""
+_UNCHANGED = (*_IDS, "args")  # Texts that leave unmasked: links need ids, and arguments are redacted already
+_ANSWERS_UNMASKED = ("record", "id_of", "filter_of", "frozen")  # Public methods whose answers go back to the reader
 
 
 def _masked(value: Any) -> Any:

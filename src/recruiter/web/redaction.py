@@ -12,8 +12,7 @@ from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.text import is_secret_name, mask
 from recruiter.errors import InvalidFilter, SettingsError
 
-HIDDEN = "••••••"
-"""Shown instead of a secret."""
+HIDDEN = "••••••"  # Shown instead of a secret
 
 _LONGEST_LINE = 160
 _DEEPEST = 60

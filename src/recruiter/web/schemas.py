@@ -27,16 +27,14 @@ class Sentence:
     """The state of affairs in one sentence."""
 
     level: Level
-    text: str
-    """Times in it are written as `2026-11-17 03:00:00 UTC`."""
+    text: str  # Times in it are written as `2026-11-17 03:00:00 UTC`
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorAnswer:
     """The answer to a request that failed."""
 
-    detail: str
-    """The problem, and the remedy."""
+    detail: str  # The problem, and the remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +81,7 @@ _HAPPENING: Any = _object("Happening", get_type_hints(HistoryEntry) | {"old": An
 class Part:
     """A part of a job's life."""
 
-    kind: str
-    """`postponed`, `waiting`, `running`, `succeeded`, `failed`, `cancelled` or `lost`."""
+    kind: str  # `postponed`, `waiting`, `running`, `succeeded`, `failed`, `cancelled` or `lost`
     since: datetime
     until: datetime
     label: str
@@ -109,15 +106,11 @@ class JobView(_JobRecord):  # type: ignore[misc]
 
     history: list[_HAPPENING]
     at: datetime
-    sentence: str
-    """Why it is where it is."""
-    slow: str | None
-    """Says that it runs longer than nearly all jobs of its task took."""
-    stack: dict[str, Any] | None
-    """The calls that it was in when a person asked last: `text` and `at`."""
+    sentence: str  # Why it is where it is
+    slow: str | None  # Says that it runs longer than nearly all jobs of its task took
+    stack: dict[str, Any] | None  # The calls that it was in when a person asked last: `text` and `at`
     timeline: list[Part]
-    document: dict[str, Any]
-    """All that is stored, as JSON."""
+    document: dict[str, Any]  # All that is stored, as JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +119,9 @@ class JobList:
 
     at: datetime
     jobs: list[JobRow]
-    next: str | None
-    """The value of `after` for the next page; null at the end."""
-    looked_at: int
-    """About how many documents were read for it."""
-    unreadable: int = 0
-    """Documents that belong on this page and cannot be read; `recruiter doctor` names them."""
+    next: str | None  # The value of `after` for the next page; null at the end
+    looked_at: int  # About how many documents were read for it
+    unreadable: int = 0  # Documents that belong on this page and cannot be read; `recruiter doctor` names them
 
 
 # -- flows -------------------------------------------------------------------------------------------------------------
@@ -151,8 +141,7 @@ class FlowRow:
     note: str | None
     created_at: datetime
     ended_at: datetime | None
-    why: str | None = None
-    """The reason why it waits, or why it failed."""
+    why: str | None = None  # The reason why it waits, or why it failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +149,7 @@ class FlowsPage:
     at: datetime
     sentence: Sentence
     flows: list[FlowRow]
-    next: str | None = None
-    """The value of `after` for the next page; null at the end."""
+    next: str | None = None  # The value of `after` for the next page; null at the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,8 +166,7 @@ class FlowStepRow:
     error: str | None
     started_at: datetime | None
     ended_at: datetime | None
-    name: str | None = None
-    """Its own name in the flow."""
+    name: str | None = None  # Its own name in the flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +182,7 @@ class FlowNode:
 @dataclass(frozen=True, slots=True)
 class FlowEdge:
     path: str
-    any: bool
-    """An end of any kind will do."""
+    any: bool  # An end of any kind will do
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +202,7 @@ class FlowPage:
     flow: FlowRow
     graph: FlowGraph | None
     steps: list[FlowStepRow]
-    more: int
-    """Number of steps on the next pages."""
+    more: int  # Number of steps on the next pages
     labels: dict[str, str] = field(default_factory=dict)
     """The name of a step, or the arguments that distinguish it from other steps of its task."""
 
@@ -242,8 +227,7 @@ class RunningRow:
     since: datetime
     stage: str | None
     progress: float
-    slow: str | None
-    """Says that it runs longer than nearly all jobs of its task took."""
+    slow: str | None  # Says that it runs longer than nearly all jobs of its task took
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,26 +235,20 @@ class WorkerRow:
     id: str
     host: str
     pid: int
-    state: str
-    """`works`, `joining`, `drained`, `leaving` or `silent`."""
+    state: str  # `works`, `joining`, `drained`, `leaving` or `silent`
     slots: int
     holds: int
-    groups: list[str] | None
-    """Null: every group."""
+    groups: list[str] | None  # Null: every group
     tasks: list[str]
     runs: list[RunningRow]
     resources: dict[str, float]
     joined_at: datetime
     seen_at: datetime
-    drained: dict[str, Any] | None
-    """Since when, by whom and why."""
-    clock_offset: float | None
-    """Seconds that the server's clock is ahead of its host's."""
+    drained: dict[str, Any] | None  # Since when, by whom and why
+    clock_offset: float | None  # Seconds that the server's clock is ahead of its host's
     version: str | None
-    memory_bytes: float | None
-    """Of the worker and its children."""
-    cpu: float | None
-    """The number of processors that they use."""
+    memory_bytes: float | None  # Of the worker and its children
+    cpu: float | None  # The number of processors that they use
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,8 +267,7 @@ class Point:
     """Jobs that ended in one minute or hour."""
 
     at: datetime
-    seconds: float
-    """Length of this step so far."""
+    seconds: float  # Length of this step so far
     ended: dict[str, int]
     latency: Times
     duration: Times
@@ -305,24 +282,18 @@ class Waiting:
     queued: int
     postponed: int
     running: int
-    reason: str | None
-    """Why the due ones do not start; null when they only wait their turn."""
-    level: Level
-    """How serious that is: `ok`, `note` or `problem`."""
-    about: str
-    """The jobs that the reason holds for: `group mail`, `task resize`; empty for all jobs."""
-    is_partial: bool
-    """Only some of the due ones wait for this reason."""
+    reason: str | None  # Why the due ones do not start; null when they only wait their turn
+    level: Level  # How serious that is: `ok`, `note` or `problem`
+    about: str  # The jobs that the reason holds for: `group mail`, `task resize`; empty for all jobs
+    is_partial: bool  # Only some of the due ones wait for this reason
 
 
 @dataclass(frozen=True, slots=True)
 class FrequentError:
     error: str
-    by: str
-    """The word to filter by: `error`, or `why` where no attempt has raised anything."""
+    by: str  # The word to filter by: `error`, or `why` where no attempt has raised anything
     count: Amount
-    trend: list[int]
-    """Number of errors in each part of the time, the oldest first."""
+    trend: list[int]  # Number of errors in each part of the time, the oldest first
     last_at: datetime
     tasks: list[str]
 
@@ -340,21 +311,17 @@ class OverviewPage:
     slots: int
     workers: int
     counted_at: datetime
-    per_second: float
-    """Jobs that ended, over the last minute or two."""
+    per_second: float  # Jobs that ended, over the last minute or two
     ended: dict[str, int]
     latency: Times
     duration: Times
     series: list[Point]
     waiting: list[Waiting]
-    waiting_kinds: int
-    """Number of kinds; `waiting` has the longest queues."""
+    waiting_kinds: int  # Number of kinds; `waiting` has the longest queues
     errors: list[FrequentError]
     leader: Leader | None
-    paused: dict[str, Pause]
-    """Paused groups, and `fleet` if all starts are blocked."""
-    due_trend: list[int | None]
-    """Due jobs at each step of `series`; null without a sample."""
+    paused: dict[str, Pause]  # Paused groups, and `fleet` if all starts are blocked
+    due_trend: list[int | None]  # Due jobs at each step of `series`; null without a sample
     running_trend: list[int | None]
 
 
@@ -365,8 +332,7 @@ class PerformanceRow:
     name: str
     ended: int
     failed: int
-    share: float
-    """The share of jobs that failed, from 0 to 1."""
+    share: float  # The share of jobs that failed, from 0 to 1
     p50: float | None
     p95: float | None
     p99: float | None
@@ -382,10 +348,8 @@ class TasksPage:
     by: str
     within: str
     rows: list[PerformanceRow]
-    more: int
-    """Number of rows that are not shown."""
-    complete: bool
-    """False if only the newest ended jobs were counted."""
+    more: int  # Number of rows that are not shown
+    complete: bool  # False if only the newest ended jobs were counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,19 +358,15 @@ class GroupRow:
     queued: int
     postponed: int
     running: int
-    per_minute: float
-    """Jobs that ended, a minute, in the last five."""
-    arrivals: float | None
-    """New jobs per minute, estimated; null without a sample of five minutes ago."""
+    per_minute: float  # Jobs that ended, a minute, in the last five
+    arrivals: float | None  # New jobs per minute, estimated; null without a sample of five minutes ago
     failed: int
     latency_p95: float | None
-    next_due: datetime | None
-    """Due time of the next job."""
+    next_due: datetime | None  # Due time of the next job
     next_id: str | None
     paused: Pause | None
     reason: str | None
-    level: Level
-    """How serious the reason or the pause is."""
+    level: Level  # How serious the reason or the pause is
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,12 +377,10 @@ class LimitRow:
     at_once: float | None
     used: float
     rate: str | None
-    started: int
-    """Starts within the period of the rate."""
+    started: int  # Starts within the period of the rate
     rate_count: int | None
     floating: bool
-    holders: list[str]
-    """The first few jobs that hold it."""
+    holders: list[str]  # The first few jobs that hold it
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,21 +405,17 @@ class ScheduleRow:
     task: str
     group: str
     schedule: str
-    words: str
-    """The schedule for people: `every minute`."""
+    words: str  # The schedule for people: `every minute`
     zone: str | None
     next_runs: list[datetime]
     """Runs within 24 hours, or the next run after that. Of very many runs a sample that covers all of this time."""
-    runs_in_a_day: Amount
-    """Number of runs within 24 hours."""
+    runs_in_a_day: Amount  # Number of runs within 24 hours
     last_at: datetime | None
     made: int
     skipped: int
     paused: Pause | None
-    trouble: str | None
-    """Why it is broken, late, or has not succeeded in time."""
-    last: list[EndedRun]
-    """The newest first."""
+    trouble: str | None  # Why it is broken, late, or has not succeeded in time
+    last: list[EndedRun]  # The newest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -469,22 +423,18 @@ class SchedulesPage:
     at: datetime
     sentence: Sentence
     schedules: list[ScheduleRow]
-    more: int
-    """Number of schedules that are not shown."""
+    more: int  # Number of schedules that are not shown
 
 
 @dataclass(frozen=True, slots=True)
 class ProblemsPage:
     at: datetime
     sentence: Sentence
-    findings: list[Finding]
-    """Problems first, then notes."""
-    fine: list[Finding]
-    """Checks that passed."""
+    findings: list[Finding]  # Problems first, then notes
+    fine: list[Finding]  # Checks that passed
     set_aside: list[JobRow] = field(default_factory=list)
     past_actions: list[ActionEntry] = field(default_factory=list)
-    complete: bool = True
-    """False while the doctor still looks."""
+    complete: bool = True  # False while the doctor still looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -492,9 +442,7 @@ class Frame:
     """The header and footer of every page."""
 
     version: str
-    place: str
-    """Database and host: `shop@db1`."""
+    place: str  # Database and host: `shop@db1`
     mongodb: str
     leader: Leader | None
-    problems: int | None
-    """Null until the doctor has finished."""
+    problems: int | None  # Null until the doctor has finished

@@ -30,11 +30,9 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound="DataclassInstance")
 
 _TREND = 24
-_SEEN_AT_LEAST = timedelta(minutes=11)
-"""The cleaner samples an idle fleet every ten minutes."""
+_SEEN_AT_LEAST = timedelta(minutes=11)  # The cleaner samples an idle fleet every ten minutes
 _HOLDERS = 5
-_LABEL, _LABELLED_BY = 40, 2
-"""The longest part of a label, and the number of parts."""
+_LABEL, _LABELLED_BY = 40, 2  # The longest part of a label, and the number of parts
 
 
 def shown_state(job: Job, now: datetime) -> str:

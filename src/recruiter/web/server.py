@@ -29,10 +29,8 @@ from recruiter.web.access import (
     is_loopback,
 )
 
-MAX_CONNECTIONS = 700
-"""Viewers hold up to 500; the rest is for pages. A process has 1,024 files on most machines."""
-HEAD_TIMEOUT_SECONDS = 10.0
-"""Time to send the head of a request."""
+MAX_CONNECTIONS = 700  # Viewers hold up to 500; the rest is for pages. A process has 1,024 files on most machines
+HEAD_TIMEOUT_SECONDS = 10.0  # Time to send the head of a request
 
 
 def access_of(
