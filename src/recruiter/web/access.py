@@ -137,7 +137,7 @@ class LocalToken:
         return f"{address}?{urlencode({'token': self.token})}"
 
     async def __call__(self, request: Request) -> User:
-        client = request.client.host if request.client is not None else ""
+        client = client_of(request) or ""
         is_forwarded = any(name in request.headers for name in _FORWARDED)
         if is_forwarded or not is_loopback(client) or not is_loopback(_host_of(request.headers.get("host", ""))):
             _log.warning("refused a request from %s that is not a direct request of this machine", client or "nowhere")
@@ -241,7 +241,7 @@ class BasicAuth:
         return _with_role(name, self._operators)
 
     def _address_of(self, request: Request) -> str:
-        client = request.client.host if request.client is not None else ""
+        client = client_of(request) or ""
         forwarded = ",".join(request.headers.getlist("x-forwarded-for")).rpartition(",")[2].strip()
         return forwarded if forwarded and _is_in(client, self._proxies) else client
 
@@ -313,7 +313,7 @@ class ProxyHeader:
         return _with_role(_as_utf8(names[0].strip()), self._operators)
 
     def _check_proxy(self, request: Request) -> None:
-        client = request.client.host if request.client is not None else "a socket file"
+        client = client_of(request) or "a socket file"
         sent = request.headers.get(SECRET_HEADER, "")
         if not self._secret or not secrets.compare_digest(sent.encode("latin-1", "replace"), self._secret.encode()):
             _log.warning("refused a request from %s without the secret of the proxy", client)
@@ -325,6 +325,11 @@ class ProxyHeader:
         if self._trusted and request.client is not None and not _is_in(client, self._trusted):
             _log.warning("refused a request from %s, which is not the address of the proxy", client)
             raise HTTPException(403, f"Only the proxy that signs users in may connect, not {client}.")
+
+
+def client_of(request: Request) -> str | None:
+    """The address of the other end of the connection; None for a socket file."""
+    return None if request.client is None else request.client.host
 
 
 Access = Closed | LocalToken | BasicAuth | ProxyHeader | Callable[..., Any]

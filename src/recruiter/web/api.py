@@ -1,6 +1,6 @@
 """The JSON API: the same functions as the pages, for scripts."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -11,6 +11,7 @@ from recruiter.domain.search.filter import FILTER_WORDS, unknown_word
 from recruiter.domain.text import shown, similar
 from recruiter.errors import InvalidFilter
 from recruiter.web import filter_words, schemas
+from recruiter.web.access import client_of
 from recruiter.web.actions import VERBS, ActionRunner, Outcome, RequestedAction
 from recruiter.web.reader import ROWS, Reader
 
@@ -103,10 +104,33 @@ class ActionRequest(BaseModel, extra="forbid"):
         )
 
 
-def routes(reader: Reader, runner: ActionRunner) -> APIRouter:  # long, and flat
+def routes(reader: Reader, runner: ActionRunner) -> APIRouter:
     """Everything under `/api`."""
     router = APIRouter(dependencies=[Depends(_check_parameters), Depends(reader.pulse)], responses=ERRORS)
+    _add_jobs(router, reader)
+    answers: tuple[tuple[str, Any, Callable[[], Any], str], ...] = (
+        ("workers", schemas.WorkersPage, reader.fleet, "The leader, the workers, and their running jobs."),
+        ("groups", schemas.GroupsPage, reader.groups, "Groups, pauses and limits."),
+        ("schedules", schemas.SchedulesPage, reader.schedules, "The repeatable jobs."),
+        ("flows", schemas.FlowsPage, lambda: reader.flows(), "The newest flows."),
+        ("problems", schemas.ProblemsPage, lambda: reader.problems(60.0), _PROBLEMS),
+    )
+    for name, model, answer, description in answers:
+        router.add_api_route(f"/{name}", answer, name=name, response_model=model, description=description)
 
+    @router.get("/flow")
+    def flow(id: str) -> schemas.FlowPage:
+        """A flow with its steps, and how they are drawn."""
+        return reader.flow(id)
+
+    _add_actions(router, reader, runner)
+    return router
+
+
+_PROBLEMS = "Findings of the doctor, and documents that were set aside."
+
+
+def _add_jobs(router: APIRouter, reader: Reader) -> None:
     @router.get("/overview")
     def overview(within: Literal["5m", "15m", "1h", "6h", "24h", "7d"] = "1h") -> schemas.OverviewPage:
         """How things are, and how they went within a time."""
@@ -131,36 +155,8 @@ def routes(reader: Reader, runner: ActionRunner) -> APIRouter:  # long, and flat
         """Everything about a job."""
         return reader.job(id)
 
-    @router.get("/workers")
-    def workers() -> schemas.WorkersPage:
-        """The leader, the workers, and their running jobs."""
-        return reader.fleet()
 
-    @router.get("/groups")
-    def groups() -> schemas.GroupsPage:
-        """Groups, pauses and limits."""
-        return reader.groups()
-
-    @router.get("/schedules")
-    def schedules() -> schemas.SchedulesPage:
-        """The repeatable jobs."""
-        return reader.schedules()
-
-    @router.get("/flows")
-    def flows() -> schemas.FlowsPage:
-        """The newest flows."""
-        return reader.flows()
-
-    @router.get("/flow")
-    def flow(id: str) -> schemas.FlowPage:
-        """A flow with its steps, and how they are drawn."""
-        return reader.flow(id)
-
-    @router.get("/problems")
-    def problems() -> schemas.ProblemsPage:
-        """Findings of the doctor, and documents that were set aside."""
-        return reader.problems(patience=60.0)
-
+def _add_actions(router: APIRouter, reader: Reader, runner: ActionRunner) -> None:
     @router.get("/actions")
     def past_actions(limit: Annotated[int, Query(ge=1, le=1000)] = 50) -> list[schemas.ActionEntry]:
         """Actions of people, the newest first."""
@@ -170,15 +166,12 @@ def routes(reader: Reader, runner: ActionRunner) -> APIRouter:  # long, and flat
     def do(wanted: ActionRequest, request: Request) -> Outcome:
         """Does an action and records who did it. Refused (403) unless actions are allowed here. An action on many jobs
         continues after the answer; then the answer has `running`, for `actions/progress`."""
-        address = request.client.host if request.client is not None else None
-        return runner.do(wanted.requested(), request.state.user, address)
+        return runner.do(wanted.requested(), request.state.user, client_of(request))
 
     @router.get("/actions/progress")
     def progress(id: str) -> Outcome:
         """How far an action on many jobs is, or what came of it."""
         return runner.progress(id)
-
-    return router
 
 
 def description_of(openapi: dict[str, Any], base: str, security: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from recruiter.errors import (
 )
 from recruiter.metrics import Exposition, may_scrape
 from recruiter.web import filter_words
-from recruiter.web.access import Access, Guard, User, user_of
+from recruiter.web.access import Access, Guard, User, client_of, user_of
 from recruiter.web.actions import ActionRunner, Question, RequestedAction
 from recruiter.web.api import description_of, routes
 from recruiter.web.live import Hub, zipped
@@ -267,8 +267,7 @@ class Console:
         pairs = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
         said = dict(pairs)
         wanted = _action_request([*pairs, *parse_qsl(said.get("what", ""), max_num_fields=1100)])
-        address = request.client.host if request.client is not None else None
-        outcome = await run_in_threadpool(self._runner.do, wanted, _user(request), address)
+        outcome = await run_in_threadpool(self._runner.do, wanted, _user(request), client_of(request))
         back = _inside(said.get("back", ""))
         html = self._made.get_template("outcome.html").render(wanted=wanted, outcome=outcome, back=back)
         return self._answer(request, html, "Done")
