@@ -15,10 +15,11 @@ from recruiter.web import filter_words
 
 
 def test_what_is_typed_becomes_words() -> None:
-    typed = filter_words.typed(
+    typed, free = filter_words.split(
         'task:resize owner:ada error:Timeout arg.order=7 tag:"two words" since:2h created-since=1d'
     )
-    assert filter_words.words_in(typed) == {
+    assert free == ""
+    assert typed == {
         "task": ["resize"],
         "tag": ["two words"],
         "owner": ["ada"],
@@ -29,10 +30,14 @@ def test_what_is_typed_becomes_words() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["resize", "colour:red", ":", "arg.x", "task:", 'task:a "unclosed'])
+@pytest.mark.parametrize("text", ["colour:red", ":", "task:", 'colour:a "unclosed'])
 def test_what_is_no_condition_is_refused_with_examples(text: str) -> None:
     with pytest.raises(InvalidFilter, match="task:resize"):
-        filter_words.typed(text)
+        filter_words.split(text)
+
+
+def test_other_words_are_a_text_to_search_for() -> None:
+    assert filter_words.split('refused task:a "unclosed') == ({"task": ["a"]}, 'refused "unclosed')
 
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=20).filter(str.strip)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 from recruiter.app import Recruiter
 from recruiter.domain.duration import to_timedelta
@@ -29,6 +29,7 @@ from recruiter.job_actions import JOB_ACTIONS, JobAction, Progress
 from recruiter.web.access import User
 from recruiter.web.reader import Reader
 from recruiter.web.sentences import jobs, plural
+from recruiter.web.terms import table, text_of
 
 MOST_IDS = 1_000
 _LONGEST_REASON = 500
@@ -62,18 +63,20 @@ class Question:
     asks: str = ""  # The value that the action needs in `to`
 
 
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """An action on something that has a name."""
+class _Named(NamedTuple):
+    """An action on something that has a name: a line of the table in actions.md."""
 
     thing: str
     button: str
     effect: str
-    done: str  # The sentence afterwards, unless `run` returns an outcome
-    run: Callable[[Recruiter, RequestedAction, str], object]
-    undo: str | None = None
-    danger: bool = False
-    asks: str = ""  # The value that the action needs in `to`
+    done: str  # The sentence afterwards; empty if the action words its own
+    undo: str
+    asks: str  # The value that the action needs in `to`
+    danger: str
+
+
+NAMED = {verb: _Named(*cells) for verb, *cells in table(text_of("actions.md"))}
+VERBS = (*JOB_ACTIONS, *NAMED)
 
 
 def _run_schedule(recruiter: Recruiter, request: RequestedAction, _: str) -> Outcome:
@@ -116,119 +119,30 @@ def _send_signal(recruiter: Recruiter, request: RequestedAction, by: str) -> Out
     return Outcome(f"Job {request.name} was sent the signal {name!r}.", link=request.name)
 
 
-def _ask_stack(recruiter: Recruiter, request: RequestedAction, _: str) -> object:
+def _ask_stack(recruiter: Recruiter, request: RequestedAction, _: str) -> None:
     if not recruiter.store.roster.ask_stack(recruiter.jobs.id_of(request.name)):
         raise JobNotFound(f"no worker runs job {request.name} now")
-    return None
 
 
-NAMED = {
-    "send-signal": _Named(
-        "job",
-        "Send the signal",
-        "A job that waits for it continues, without data. `recruiter job signal` sends data.",
-        "",
-        _send_signal,
-        asks="name of the signal",
-    ),
-    "show-stack": _Named(
-        "job",
-        "Show the stack",
-        "Its worker writes down the calls that the job is in now; the job runs on.",
-        "Job {name} was asked for its stack; it is shown in a few seconds.",
-        _ask_stack,
-    ),
-    "pause-group": _Named(
-        "group",
-        "Pause",
-        "None of its jobs starts from now on; running jobs continue.",
-        "Group {name} is paused.",
-        lambda recruiter, a, by: recruiter.controls.pause_group(a.name, by=by, reason=a.reason),
-        undo="resume-group",
-    ),
-    "resume-group": _Named("group", "Resume", "Its jobs start again.", "", _resume_group),
-    "block-starts": _Named(
-        "",
-        "Block all starts",
-        "No job starts anywhere; running jobs continue.",
-        "No job starts anywhere from now on.",
-        lambda recruiter, a, by: recruiter.controls.block_starts(by=by, reason=a.reason),
-        undo="allow-starts",
-    ),
-    "allow-starts": _Named(
-        "",
-        "Allow starts",
-        "Jobs start again, in every group that is not paused.",
-        "Jobs start again.",
-        lambda recruiter, _a, _by: recruiter.controls.allow_starts(),
-        undo="block-starts",
-    ),
-    "drain-worker": _Named(
-        "worker",
-        "Drain",
-        "It finishes the jobs it holds and gets no new ones.",
-        "{name} gets no new jobs.",
-        lambda recruiter, a, by: recruiter.controls.drain_worker(a.name, by=by, reason=a.reason),
-        undo="resume-worker",
-    ),
-    "resume-worker": _Named(
-        "worker",
-        "Resume",
-        "It is given jobs again.",
-        "{name} is given jobs again.",
-        lambda recruiter, a, _by: recruiter.controls.resume_worker(a.name),
-        undo="drain-worker",
-    ),
-    "pause-schedule": _Named(
-        "schedule",
-        "Pause",
-        "It creates no jobs; runs of this time are skipped.",
-        "{name} is paused.",
-        lambda recruiter, a, by: recruiter.scheduler(a.name).pause(by=by, reason=a.reason),
-        undo="resume-schedule",
-    ),
-    "resume-schedule": _Named(
-        "schedule",
-        "Resume",
-        "It continues with its next run.",
-        "{name} continues.",
-        lambda recruiter, a, _by: recruiter.scheduler(a.name).resume(),
-        undo="pause-schedule",
-    ),
-    "run-schedule": _Named(
-        "schedule", "Run now", "It creates one extra job now, in addition to its schedule.", "", _run_schedule
-    ),
-    "pause-flow": _Named(
-        "flow",
-        "Pause",
-        "No other step of it starts until it is resumed.",
-        "The flow is paused: its running steps continue, and no other starts.",
-        lambda recruiter, a, by: recruiter.flows.find(a.name).pause(by=by, reason=a.reason),
-    ),
-    "resume-flow": _Named(
-        "flow",
-        "Resume",
-        "Its steps start again.",
-        "The flow continues.",
-        lambda recruiter, a, _by: recruiter.flows.find(a.name).resume(),
-    ),
-    "cancel-flow": _Named(
-        "flow", "Cancel", "Every step that has not ended is cancelled.", "", _cancel_flow, danger=True
-    ),
-    "retry-flow": _Named("flow", "Retry", "Steps that failed or were cancelled run again.", "", _retry_flow),
-    "set-limit": _Named(
-        "limit on", "Set the limit", "It takes effect within a second on waiting jobs.", "", _set_limit
-    ),
-    "remove-limit": _Named(
-        "limit on",
-        "Remove the limit",
-        "Jobs run if a slot is free.",
-        "{name} is no longer limited.",
-        lambda recruiter, a, _by: recruiter.controls.remove_limit(a.name),
-        danger=True,
-    ),
+_RUN: Mapping[str, Callable[[Recruiter, RequestedAction, str], Any]] = {
+    "send-signal": _send_signal,
+    "show-stack": _ask_stack,
+    "pause-group": lambda recruiter, a, by: recruiter.controls.pause_group(a.name, by=by, reason=a.reason),
+    "resume-group": _resume_group,
+    "block-starts": lambda recruiter, a, by: recruiter.controls.block_starts(by=by, reason=a.reason),
+    "allow-starts": lambda recruiter, _a, _by: recruiter.controls.allow_starts(),
+    "drain-worker": lambda recruiter, a, by: recruiter.controls.drain_worker(a.name, by=by, reason=a.reason),
+    "resume-worker": lambda recruiter, a, _by: recruiter.controls.resume_worker(a.name),
+    "pause-schedule": lambda recruiter, a, by: recruiter.scheduler(a.name).pause(by=by, reason=a.reason),
+    "resume-schedule": lambda recruiter, a, _by: recruiter.scheduler(a.name).resume(),
+    "run-schedule": _run_schedule,
+    "pause-flow": lambda recruiter, a, by: recruiter.flows.find(a.name).pause(by=by, reason=a.reason),
+    "resume-flow": lambda recruiter, a, _by: recruiter.flows.find(a.name).resume(),
+    "cancel-flow": _cancel_flow,
+    "retry-flow": _retry_flow,
+    "set-limit": _set_limit,
+    "remove-limit": lambda recruiter, a, _by: recruiter.controls.remove_limit(a.name),
 }
-VERBS = (*JOB_ACTIONS, *NAMED)
 _REPEATED = " A job that succeeded does its work a second time."
 
 
@@ -284,7 +198,7 @@ class ActionRunner:
         if request.verb in NAMED:
             named = NAMED[request.verb]
             text = f"{named.button} {named.thing} {request.name}?" if named.thing else f"{named.button}?"
-            return Question(" ".join(text.split()), named.button, named.effect, named.danger, named.asks)
+            return Question(" ".join(text.split()), named.button, named.effect, bool(named.danger), named.asks)
         action = JOB_ACTIONS[request.verb]
         if request.ids:
             which = f"job {request.ids[0]}" if len(request.ids) == 1 else jobs(len(request.ids))
@@ -332,11 +246,9 @@ class ActionRunner:
 
     def _do(self, request: RequestedAction, by: str) -> Outcome:
         if request.verb in NAMED:
-            named = NAMED[request.verb]
-            outcome = named.run(self._recruiter, request, by)
-            return (
-                outcome if isinstance(outcome, Outcome) else Outcome(named.done.format(name=request.name), named.undo)
-            )
+            named, outcome = NAMED[request.verb], _RUN[request.verb](self._recruiter, request, by)
+            text = named.done.format(name=request.name)
+            return Outcome(text, named.undo or None) if text else cast(Outcome, outcome)
         id = self._recruiter.jobs.id_of(request.ids[0])
         text, facts = JOB_ACTIONS[request.verb].one(self._recruiter, id, **_options(request, by))
         made = facts.get("recovered_as")

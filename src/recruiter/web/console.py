@@ -234,9 +234,8 @@ class Console:
                 return RedirectResponse(f"{_base(request)}job?{place}", 303)
             known = next((word for word, values in self._reader.names().items() if text in values), None)
             text = f"{known}:{text}" if known is not None else text
-        conditions, free = filter_words.free_text(text)
         try:
-            words = filter_words.words_in(filter_words.typed(conditions))
+            words, free = filter_words.split(text)
             self._reader.filter_of(words)
         except InvalidFilter:  # the page keeps the input and shows the error
             return RedirectResponse(f"{_base(request)}jobs?{filter_words.query({}, q=text)}", 303)

@@ -49,23 +49,14 @@ def words_in(pairs: Iterable[tuple[str, str]], also: Collection[str] = ()) -> di
     return {name: found[name] for name in NAMES if found.get(name)}
 
 
-def typed(text: str) -> list[tuple[str, str]]:
-    """The conditions in the search box. Raises InvalidFilter."""
+def split(text: str) -> tuple[dict[str, list[str]], str]:
+    """The conditions in the search box, and the other words as a search string. Raises InvalidFilter."""
     try:
         parts = shlex.split(text)
     except ValueError:  # a quote that is not closed
         parts = text.split()
-    return [_word(part) for part in parts]
-
-
-def free_text(text: str) -> tuple[str, str]:
-    """The conditions in the search box, and the other words as a search string."""
-    try:
-        parts = shlex.split(text)
-    except ValueError:
-        parts = text.split()
     free = [part for part in parts if ":" not in part and "=" not in part]
-    return shlex.join(part for part in parts if part not in free), " ".join(free)
+    return words_in(_word(part) for part in parts if part not in free), " ".join(free)
 
 
 def completions(text: str, names: Mapping[str, Sequence[str]]) -> list[str]:
@@ -113,14 +104,13 @@ def _chip(name: str, value: str) -> str:
     return shlex.quote(f"arg.{value}") if name == "arg" else f"{name}:{shlex.quote(value) if ' ' in value else value}"
 
 
-def chips(words: Words) -> list[tuple[str, str]]:
+def chips(words: Words, text: str = "") -> list[tuple[str, str]]:
     """Each condition as people read it, and the URL without it."""
-    found = []
-    for name, values in words.items():
-        for value in values:
-            left = {other: [each for each in those if (other, each) != (name, value)] for other, those in words.items()}
-            found.append((_chip(name, value), query(left)))
-    return found
+    return [
+        (_chip(name, value), query({**words, name: [other for other in values if other != value]}, text=text))
+        for name, values in words.items()
+        for value in values
+    ]
 
 
 def query(words: Words, **more: str | None) -> str:

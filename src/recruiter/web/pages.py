@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.resources import files
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -19,7 +19,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from recruiter.domain.duration import UNTIL_SIGNAL, brief
 from recruiter.domain.names import DEFAULT_GROUP
 from recruiter.domain.policy_registry import policy_text, policy_words
-from recruiter.domain.search.filter import JobFilter
 from recruiter.errors import InvalidFilter
 from recruiter.instruments import trace_id_of
 from recruiter.job_actions import JOB_ACTIONS
@@ -27,7 +26,7 @@ from recruiter.web import drawings, filter_words, formats
 from recruiter.web.actions import NAMED
 from recruiter.web.reader import RANGES, ROWS, Reader
 from recruiter.web.schemas import ActionEntry
-from recruiter.web.sentences import jobs, of_jobs, plural
+from recruiter.web.sentences import of_jobs, plural
 from recruiter.web.terms import SECTIONS, TERMS
 
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -106,60 +105,51 @@ def _one(pairs: Pairs, name: str, default: str = "") -> str:
 
 def _overview(reader: Reader, pairs: Pairs) -> dict[str, Any]:
     within = _one(pairs, "within", "1h")
-    return {
-        "seen": reader.overview(within),
-        "ranges": list(RANGES),
-        "command": f"recruiter analytics --within {within}",
-    }
+    seen = reader.overview(within)
+    return {"seen": seen, "ranges": RANGES, "command": f"recruiter analytics --within {within}"}
 
 
 def _jobs(reader: Reader, pairs: Pairs) -> dict[str, Any]:
-    mistake, typed = "", _one(pairs, "q")
-    if typed:
-        try:
-            reader.filter_of(filter_words.words_in(filter_words.typed(filter_words.free_text(typed)[0])))
-        except InvalidFilter as error:
-            mistake = str(error)
-    text, sort = _one(pairs, "text")[:200], _one(pairs, "sort")
-    said = filter_words.words_in(pairs, also=("limit", "after", "open", "q", "text", "sort"))
-    wanted = reader.filter_of(said)
-    limit = _one(pairs, "limit", str(ROWS))
+    text, sort, after, typed, opened = (_one(pairs, name) for name in ("text", "sort", "after", "q", "open"))
+    text, limit = text[:200], _one(pairs, "limit", str(ROWS))
     if not limit.isdigit() or not 1 <= int(limit) <= 200:
         raise InvalidFilter(f"limit is {limit[:20]!r}; a page here has 1 to 200 jobs")
-    found = reader.jobs(wanted, limit=int(limit), after=_one(pairs, "after") or None, text=text)
-    found = replace(found, jobs=_sorted(found.jobs, sort))
-    hint = None
-    if not found.jobs and not _one(pairs, "after"):
-        try:
-            reader.recognize(wanted)
-        except InvalidFilter as error:
-            hint = str(error)
-    opened = _one(pairs, "open")
+    said = filter_words.words_in(pairs, also=("limit", "after", "open", "q", "text", "sort"))
     others = {name: values for name, values in said.items() if name not in ("state", "why")}
-    chips = filter_words.chips(said)
+    wanted = reader.filter_of(said)
+    found = reader.jobs(wanted, limit=int(limit), after=after or None, text=text)
     told = ", ".join(filter(None, ("" if wanted.is_empty else str(wanted), text and f'"{text}"')))
     return {
-        "found": found,
+        "found": replace(found, jobs=_sorted(found.jobs, sort)),
         "words": said,
-        "chips": [(chip, f"{without}&{urlencode({'text': text})}" if text else without) for chip, without in chips],
+        "chips": filter_words.chips(said, text),
         "typed": typed,
-        "mistake": mistake,
+        "mistake": _mistake(lambda: reader.filter_of(filter_words.split(typed)[0])),
         "conditions": f"{filter_words.as_typed(said)} {text}".strip(),
         "text": text,
         "sort": sort,
         "told_filter": told,
-        "sentence_of": of_jobs(found, told, further=bool(_one(pairs, "after"))),
+        "sentence_of": of_jobs(found, told, further=bool(after)),
         "limit": "" if limit == str(ROWS) else limit,
-        "after": _one(pairs, "after"),
+        "after": after,
         "opened": reader.job(opened) if opened else None,
         "state_tab": next((tab for tab, of_tab in filter_words.TABS.items() if said == {**others, **of_tab}), None),
         "here": f"jobs?{filter_words.query(said, text=text, sort=sort)}",
-        "verbs": [] if text else _possible(wanted),
+        "verbs": [] if text else [v for v, act in JOB_ACTIONS.items() if not _mistake(partial(act.among, wanted))],
         "others": others,
         "tabs": filter_words.TABS,
-        "hint": hint,
+        "hint": "" if found.jobs or after else _mistake(lambda: reader.recognize(wanted)),
         "command": filter_words.command(said),
     }
+
+
+def _mistake(check: Callable[[], object]) -> str:
+    """The message of the InvalidFilter that the check raises; otherwise empty."""
+    try:
+        check()
+    except InvalidFilter as error:
+        return str(error)
+    return ""
 
 
 _COLUMNS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
@@ -181,25 +171,13 @@ def _sorted(rows: list[Any], by: str) -> list[Any]:
     return sorted(rows, key=_COLUMNS[by]) if by else rows
 
 
-def _possible(filter: JobFilter) -> list[str]:
-    """The actions that are possible for all jobs of this filter."""
-    found = []
-    for verb, action in JOB_ACTIONS.items():
-        try:
-            action.among(filter)
-            found.append(verb)
-        except InvalidFilter:
-            pass
-    return found
-
-
 def _tasks(reader: Reader, pairs: Pairs) -> dict[str, Any]:
     by, within, sort = _one(pairs, "by", "task"), _one(pairs, "within", "1h"), _one(pairs, "sort", "total")
     seen = reader.tasks(by, within, sort)
     command = f"recruiter analytics --by {by} --within {within}"
     if by == "worker":
         command = f"recruiter job list --worker NAME --since {within}"
-    return {"seen": seen, "ranges": list(RANGES), "sort": sort, "command": command}
+    return {"seen": seen, "ranges": RANGES, "sort": sort, "command": command}
 
 
 def _groups(reader: Reader, pairs: Pairs) -> dict[str, Any]:
@@ -251,10 +229,10 @@ def _flows(reader: Reader, pairs: Pairs) -> dict[str, Any]:
 
 
 def _flow(reader: Reader, pairs: Pairs) -> dict[str, Any]:
-    id, state, of, start = (_one(pairs, name) for name in ("id", "state", "of", "start"))
-    seen = reader.flow(id, state, of, int(start) if start.isdecimal() else 0)
+    id, state, of, text = (_one(pairs, name) for name in ("id", "state", "of", "start"))
+    start = int(text) if text.isdecimal() else 0
     command = shlex.join(["recruiter", "flow", "show", id])
-    return {"seen": seen, "state_tab": state, "of": of, "start": int(start or 0), "command": command}
+    return {"seen": reader.flow(id, state, of, start), "state_tab": state, "of": of, "start": start, "command": command}
 
 
 def _problems(reader: Reader, _pairs: Pairs) -> dict[str, Any]:
@@ -263,19 +241,16 @@ def _problems(reader: Reader, _pairs: Pairs) -> dict[str, Any]:
 
 
 def _ways_back(entries: Sequence[ActionEntry]) -> list[formats.SuggestedAction | None]:
-    """For each past action, the action that undoes it; None if there is none, or if a later action had the same
-    subject."""
+    """For each past action, the action that undoes it; None if there is none, if it was refused, or if a later action
+    had the same subject."""
     found: list[formats.SuggestedAction | None] = []
-    subjects = set()
-    for entry in entries:
-        named = NAMED.get(entry.verb)
-        undo = None if named is None or entry.subject in subjects else named.undo
-        subjects.add(entry.subject)
-        name = entry.subject.removeprefix(f"{named.thing} ") if named is not None and named.thing else ""
-        is_clear = (
-            undo is not None and entry.verb != "set-limit" and not (entry.outcome or "refused").startswith("refused")
-        )
-        found.append(formats.SuggestedAction(undo, NAMED[undo].button, name) if undo and is_clear else None)
+    for place, entry in enumerate(entries):
+        thing, undo = (named.thing, named.undo) if (named := NAMED.get(entry.verb)) is not None else ("", "")
+        is_refused = (entry.outcome or "refused").startswith("refused")
+        if is_refused or entry.verb == "set-limit" or any(later.subject == entry.subject for later in entries[:place]):
+            undo = ""
+        name = entry.subject.removeprefix(f"{thing} ") if thing else ""
+        found.append(formats.SuggestedAction(undo, NAMED[undo].button, name) if undo else None)
     return found
 
 
@@ -310,59 +285,9 @@ def environment(assets: Assets) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= _filters()
-    made.globals |= _globals(assets)
+    made.filters |= _FILTERS
+    made.globals |= {**_GLOBALS, "asset": assets.url}
     return made
-
-
-def _filters() -> dict[str, Callable[..., Any]]:
-    return {
-        "count": formats.count,
-        "exactly": formats.exactly,
-        "amount": formats.amount,
-        "size": formats.size,
-        "duration": brief,
-        "iso": formats.iso,
-        "exact": formats.exact,
-        "parts_of": formats.parts_of,
-        "pieces": formats.pieces,
-        "todo": formats.todo,
-        "action_of": formats.action_of,
-        "alike": formats.alike,
-        "mark": _mark,
-        "shown": _shown,
-        "jobs": jobs,
-        "policy": policy_text,
-        "policy_words": policy_words,
-        "trace_id": trace_id_of,
-        "in_zone": formats.in_zone,
-        "quoted": lambda text: quote(text, safe=""),
-        "sum_of": lambda ended: sum(ended.values()),
-        "failures_of": lambda ended: ended.get("failed", 0) + ended.get("lost", 0),
-    }
-
-
-def _globals(assets: Assets) -> dict[str, Any]:
-    return {
-        "between": formats.between,
-        "relative": formats.relative,
-        "later": lambda moment, seconds: moment + timedelta(seconds=seconds),
-        "until_signal": UNTIL_SIGNAL,
-        "plural": plural,
-        "query": filter_words.query,
-        "url": lambda place, **values: f"{place}?{urlencode({k: v for k, v in values.items() if v not in (None, '')})}",
-        "asset": assets.url,
-        "signs": STATES,
-        "navigation": NAVIGATION,
-        "is_moment": lambda value: isinstance(value, datetime),
-        "is_job": lambda value: isinstance(value, formats.JobRef),
-        "sparkline": sparkline,
-        "hour_bars": hour_bars,
-        "hour_marks": hour_marks,
-        "terms": TERMS,
-        "most_shown": MOST_SHOWN,
-        "bar": lambda used, allowed: min(100.0, 100.0 * used / allowed) if allowed else 100.0,
-    }
 
 
 def _mark(text: str) -> str:
@@ -425,6 +350,35 @@ def hour_marks(now: datetime, zone: str | None = None) -> list[tuple[float, str]
     moments = [first + timedelta(hours=6 * number) for number in range(1, 5)]
     marks = [(place, moment) for moment in moments for place in hour_ticks(now, [moment.astimezone(UTC)])]
     return [(place, f"{moment:%H:%M}") for place, moment in marks if 4 <= place <= 96]
+
+
+_FILTERS: Mapping[str, Callable[..., Any]] = {
+    **{name: getattr(formats, name) for name in ("count", "exactly", "amount", "size", "iso", "exact", "parts_of")},
+    **{name: getattr(formats, name) for name in ("pieces", "todo", "action_of", "alike", "in_zone")},
+    "duration": brief,
+    "mark": _mark,
+    "shown": _shown,
+    "policy": policy_text,
+    "policy_words": policy_words,
+    "trace_id": trace_id_of,
+    "quoted": lambda text: quote(text, safe=""),
+    "sum_of": lambda ended: sum(ended.values()),
+    "failures_of": lambda ended: ended.get("failed", 0) + ended.get("lost", 0),
+}
+_GLOBALS: Mapping[str, Any] = {
+    **{each.__name__: each for each in (formats.between, formats.relative, plural, filter_words.query)},
+    **{each.__name__: each for each in (sparkline, hour_bars, hour_marks)},
+    "later": lambda moment, seconds: moment + timedelta(seconds=seconds),
+    "until_signal": UNTIL_SIGNAL,
+    "url": lambda place, **values: f"{place}?{urlencode({k: v for k, v in values.items() if v not in (None, '')})}",
+    "signs": STATES,
+    "navigation": NAVIGATION,
+    "is_moment": lambda value: isinstance(value, datetime),
+    "is_job": lambda value: isinstance(value, formats.JobRef),
+    "terms": TERMS,
+    "most_shown": MOST_SHOWN,
+    "bar": lambda used, allowed: min(100.0, 100.0 * used / allowed) if allowed else 100.0,
+}
 
 
 def rendered(made: Environment, page: ConsolePage, reader: Reader, pairs: Pairs, **frame: Any) -> tuple[str, str]:

@@ -472,8 +472,7 @@ class Reader:
     def _performances(self, by: str, within: str) -> tuple[list[Performance], bool]:
         kind: Any = by
         return self._performance.get(
-            (by, within),
-            lambda: performances(self._store, kind, self._store.clock.now(), to_timedelta(RANGES[within])),
+            (by, within), lambda: performances(self._store, kind, self._store.clock.now(), to_timedelta(RANGES[within]))
         )
 
     def groups(self) -> schemas.GroupsPage:

@@ -1,4 +1,4 @@
-"""Descriptions of the figures and columns of the console: shown on hover, and all together on the page *Help*."""
+"""The tables of texts: figures and columns of the console (terms.md), and its actions (actions.md)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,19 @@ from importlib.resources import files
 from typing import NamedTuple
 
 
+def text_of(name: str) -> str:
+    """A file beside this module."""
+    return files("recruiter.web").joinpath(name).read_text(encoding="utf-8")
+
+
+def table(text: str) -> Iterator[list[str]]:
+    """The cells of each line of a Markdown table, without its header."""
+    lines = [line for line in text.split("\n") if line.startswith("| ")]
+    return ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines[1:])
+
+
 class Term(NamedTuple):
-    """A line of a table in terms.md."""
+    """The meaning of a figure: shown on hover, and with all others on the page *Help*."""
 
     name: str
     meaning: str
@@ -21,13 +32,8 @@ class Term(NamedTuple):
         return self.docs.rpartition("/")[2].removesuffix(".md").replace("-", " ")
 
 
-def _sections() -> Iterator[tuple[str, dict[str, Term]]]:
-    text = files("recruiter.web").joinpath("terms.md").read_text(encoding="utf-8")
-    for section in text.split("\n## ")[1:]:
-        title, _, table = section.partition("\n\n")
-        lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.strip().split("\n")[2:]]
-        yield title, {key: Term(*cells) for key, *cells in lines}
-
-
-SECTIONS = dict(_sections())
-TERMS: dict[str, Term] = {key: term for terms in SECTIONS.values() for key, term in terms.items()}
+SECTIONS = {
+    title: {key: Term(*cells) for key, *cells in table(lines)}
+    for title, _, lines in (section.partition("\n") for section in text_of("terms.md").split("\n## ")[1:])
+}
+TERMS = {key: term for terms in SECTIONS.values() for key, term in terms.items()}
