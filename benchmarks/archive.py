@@ -166,7 +166,8 @@ def waiting_jobs(number: int) -> Iterator[bytes]:
 
 
 def fill(store: Store, ended: int, waiting: int) -> None:
-    """Raw, and the indexes afterwards: that is quicker."""
+    """Raw documents, in collections that have their owner: those of an unknown owner are refused."""
+    store.prepare()
     archived, scheduled = (
         store.database.get_collection(store.name_of(name), write_concern=WriteConcern(1))
         for name in ("archived", "scheduled")
@@ -177,7 +178,6 @@ def fill(store: Store, ended: int, waiting: int) -> None:
         count(store, batch)
     while documents := list(islice(waiters, BATCH)):
         scheduled.insert_many([RawBSONDocument(raw) for raw in documents], ordered=False)
-    store.prepare()
     while store.transactions.fold_statistics(NOW):  # as the leader does
         pass
     on_the_roster(store)

@@ -11,7 +11,9 @@ import pytest
 
 from recruiter import Recruiter
 from recruiter.domain.search.filter import FILTER_WORDS
+from recruiter.web import BasicAuth, dashboard
 from recruiter.web.actions import VERBS
+from recruiter.web.server import served
 from tests.web.conftest import Consoles
 
 
@@ -188,6 +190,27 @@ def test_openapi_describes_all_of_it(client: httpx.Client) -> None:
     for path in paths:
         if paths[path] == ["get"] and path not in ("/api/job", "/api/flow", "/api/actions/progress"):
             assert client.get(path[1:]).status_code == 200, path
+
+
+def test_openapi_describes_the_path_the_sign_in_and_one_form_of_errors(recruiter: Recruiter) -> None:
+    access = BasicAuth({"ada": "secret"})
+    with (
+        served(dashboard(recruiter, access=access), root_path="/ops") as address,
+        httpx.Client(base_url=address, trust_env=False, auth=("ada", "secret")) as client,
+    ):
+        described = client.get("ops/api/openapi.json").json()
+
+    assert described["servers"] == [{"url": "/ops"}]
+    assert described["security"] == [{"basic": []}]
+    assert described["components"]["securitySchemes"] == {"basic": {"type": "http", "scheme": "basic"}}
+    operations = [operation for methods in described["paths"].values() for operation in methods.values()]
+    assert len(operations) == 13
+    for operation in operations:
+        errors = {status: answer for status, answer in operation["responses"].items() if status != "200"}
+        assert {"400", "401", "403", "404", "405", "413", "422", "429", "503", "default"} <= set(errors)
+        for answer in errors.values():
+            schema = answer["content"]["application/json"]["schema"]
+            assert schema == {"$ref": "#/components/schemas/ErrorAnswer"}
 
 
 def test_an_unknown_word_in_a_query_is_refused_with_the_nearest_one(client: httpx.Client) -> None:

@@ -15,7 +15,7 @@ from recruiter import Recruiter
 from recruiter.web import BasicAuth, dashboard, live, server
 from recruiter.web.live import patch_of
 from recruiter.web.server import served
-from tests.conftest import Starter
+from tests.conftest import Starter, eventually
 from tests.web.conftest import Consoles, local_user
 
 HUGE_BYTES = 300 * 2**20
@@ -31,6 +31,16 @@ def connected(client: httpx.Client) -> socket.socket:
     return made
 
 
+def is_closed(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
 class TestBodies:
     @pytest.mark.parametrize("path", ["/api/actions", "/do", "/jobs", "/nowhere"])
     @pytest.mark.parametrize("length", [f"content-length: {HUGE_BYTES}", "transfer-encoding: chunked"])
@@ -41,7 +51,8 @@ class TestBodies:
             head = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n{length}\r\n\r\n"
             stranger.sendall(head.encode())
             answer = stranger.makefile("rb").read()  # until the console closes the connection
-        assert re.match(rb"HTTP/1.1 (401|413) ", answer), answer[:200]
+        status = b"413" if "content-length" in length else b"401"  # a large body that is announced is not waited for
+        assert answer.startswith(b"HTTP/1.1 " + status), answer[:200]
         assert b"connection: close" in answer.lower()
 
     def test_the_body_of_a_user_is_bounded(self, console: Consoles, recruiter: Recruiter) -> None:
@@ -79,10 +90,13 @@ class TestConnections:
         monkeypatch.setattr(server, "MAX_CONNECTIONS", 20)
         monkeypatch.setattr(server, "HEAD_TIMEOUT_SECONDS", 60.0)
         client = console()
+        flood: list[socket.socket] = []
         with ExitStack() as stack:
             for _ in range(60):
-                stack.enter_context(connected(client)).sendall(b"GET / HTTP/1.1\r\n")
+                flood.append(stack.enter_context(connected(client)))
+                flood[-1].sendall(b"GET / HTTP/1.1\r\n")
             assert client.get("help").status_code == 200
+            eventually(lambda: sum(map(is_closed, flood)) >= 40)
 
     def test_a_stream_outlives_the_bound_on_heads(self, console: Consoles) -> None:
         with console().stream("GET", "live/overview") as answer:

@@ -99,7 +99,7 @@ def test_blocked_steps_have_a_tab_and_a_state_of_their_own(console: Consoles, ma
     page = client.get("jobs?state=blocked").text
 
     assert page.count("data-row") == 1
-    assert "s-blocked" in page
+    assert "state s-blocked" in page
     assert 'href="jobs?state=blocked"' in page
     assert '<data value="1" data-of="blocked">' in client.get("counts").text
 
