@@ -13,18 +13,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
 
+from recruiter import errors
 from recruiter.app import Recruiter
 from recruiter.domain.duration import to_timedelta
 from recruiter.domain.search.filter import JobFilter
-from recruiter.errors import (
-    InvalidDuration,
-    InvalidFilter,
-    JobNotFound,
-    ReadOnly,
-    RecruiterError,
-    SettingsError,
-    TooManyViewers,
-)
 from recruiter.job_actions import JOB_ACTIONS, JobAction, Progress
 from recruiter.web.access import User
 from recruiter.web.reader import Reader
@@ -104,7 +96,7 @@ def _retry_flow(recruiter: Recruiter, request: RequestedAction, _: str) -> Outco
 
 def _set_limit(recruiter: Recruiter, request: RequestedAction, by: str) -> Outcome:
     if request.count and not request.count.isdigit():
-        raise SettingsError(f"{request.count[:100]!r} is not a number of starts; write 100")
+        raise errors.SettingsError(f"{request.count[:100]!r} is not a number of starts; write 100")
     number = int(request.count) if request.count else None
     limit = recruiter.controls.set_limit(
         request.name, request.at_once or None, count=number, per=request.per or None, by=by
@@ -121,7 +113,7 @@ def _send_signal(recruiter: Recruiter, request: RequestedAction, by: str) -> Out
 
 def _ask_stack(recruiter: Recruiter, request: RequestedAction, _: str) -> None:
     if not recruiter.store.roster.ask_stack(recruiter.jobs.id_of(request.name)):
-        raise JobNotFound(f"no worker runs job {request.name} now")
+        raise errors.JobNotFound(f"no worker runs job {request.name} now")
 
 
 _RUN: Mapping[str, Callable[[Recruiter, RequestedAction, str], Any]] = {
@@ -157,7 +149,7 @@ def _options(request: RequestedAction, by: str) -> dict[str, Any]:
             try:
                 number = float(text)
             except ValueError:
-                raise SettingsError(f"{text[:100]!r} is no priority; write a number such as 5") from None
+                raise errors.SettingsError(f"{text[:100]!r} is no priority; write a number such as 5") from None
             return {**options, "priority": int(number) if number.is_integer() else number}
         case "reschedule":
             try:
@@ -167,8 +159,8 @@ def _options(request: RequestedAction, by: str) -> dict[str, Any]:
                 pass
             try:
                 return {**options, "in_": to_timedelta(text)}
-            except InvalidDuration:
-                raise SettingsError(
+            except errors.InvalidDuration:
+                raise errors.SettingsError(
                     f"{text[:100]!r} is no time; write 2030-12-01T22:18Z, or 2h for two hours from now"
                 ) from None
     return options
@@ -215,9 +207,9 @@ class ActionRunner:
         """Does the action and records its user; on many jobs it continues in a thread. Raises ReadOnly if actions are
         not allowed here, or not to this user."""
         if not self.allowed:
-            raise ReadOnly("this console is read-only; start it with --actions to allow actions")
+            raise errors.ReadOnly("this console is read-only; start it with --actions to allow actions")
         if not user.can_act:
-            raise ReadOnly(f"{user.name} may look, but not act; ask an operator")
+            raise errors.ReadOnly(f"{user.name} may look, but not act; ask an operator")
         by = user.name
         self._check(request)
         if request.verb in NAMED or len(request.ids) == 1:
@@ -266,7 +258,7 @@ class ActionRunner:
             try:
                 action.one(self._recruiter, self._recruiter.jobs.id_of(text), **options)
                 done += 1
-            except RecruiterError as error:
+            except errors.RecruiterError as error:
                 refusals.append(str(error))
             progress(done)
         told = _did(action, done)
@@ -277,18 +269,18 @@ class ActionRunner:
 
     def _check(self, request: RequestedAction) -> None:
         if request.verb not in VERBS:
-            raise InvalidFilter(f"{request.verb[:100]!r} cannot be done; known: {', '.join(VERBS)}")
+            raise errors.InvalidFilter(f"{request.verb[:100]!r} cannot be done; known: {', '.join(VERBS)}")
         if request.verb in JOB_ACTIONS:
             if bool(request.ids) == bool(request.words):
-                raise InvalidFilter(
+                raise errors.InvalidFilter(
                     f"select the jobs to {request.verb}: in the list, or by a filter such as task:resize"
                 )
             if request.to and not JOB_ACTIONS[request.verb].asks:
-                raise InvalidFilter(f"{request.verb} takes no {request.to[:100]!r}")
+                raise errors.InvalidFilter(f"{request.verb} takes no {request.to[:100]!r}")
             if len(request.ids) > MOST_IDS:
-                raise InvalidFilter(f"choose up to {MOST_IDS:,} jobs, or use a filter")
+                raise errors.InvalidFilter(f"choose up to {MOST_IDS:,} jobs, or use a filter")
         elif NAMED[request.verb].thing and not request.name:
-            raise InvalidFilter(f"name the {NAMED[request.verb].thing.split()[0]} to {request.verb}")
+            raise errors.InvalidFilter(f"name the {NAMED[request.verb].thing.split()[0]} to {request.verb}")
 
     def _subject(self, request: RequestedAction) -> str:
         if request.verb in NAMED:
@@ -329,7 +321,7 @@ class _Bulk:
     told: Callable[[int], str]
     number: int = 0
     outcome: Outcome | None = None
-    error: RecruiterError | None = None
+    error: errors.RecruiterError | None = None
     over: threading.Event = field(default_factory=threading.Event)
 
     def outcome_so_far(self, id: str) -> Outcome:
@@ -354,7 +346,7 @@ class Bulks:
         bulk, id = _Bulk(told), secrets.token_urlsafe(9)
         with self._lock:
             if sum(1 for each in self._all.values() if not each.over.is_set()) >= MOST:
-                raise TooManyViewers(f"{MOST} actions on many jobs are running; wait until an action has ended")
+                raise errors.TooManyViewers(f"{MOST} actions on many jobs are running; wait until an action has ended")
             while len(self._all) >= KEPT:
                 oldest = next(key for key, each in self._all.items() if each.over.is_set())
                 del self._all[oldest]
@@ -368,7 +360,7 @@ class Bulks:
         """The progress or the outcome of the action. Raises JobNotFound."""
         bulk = self._all.get(id)
         if bulk is None:
-            raise JobNotFound("this action is no longer known here; the page Problems lists past actions")
+            raise errors.JobNotFound("this action is no longer known here; the page Problems lists past actions")
         return bulk.outcome_so_far(id)
 
     def close(self) -> None:
@@ -380,13 +372,13 @@ class Bulks:
         def progress(number: int) -> None:
             bulk.number = number
             if self._closed:
-                raise RecruiterError("the console was stopped; do it again for the rest")
+                raise errors.RecruiterError("the console was stopped; do it again for the rest")
 
         try:
             bulk.outcome = replace(act(progress), running=None)
-        except RecruiterError as error:
+        except errors.RecruiterError as error:
             bulk.error = error
         except Exception as error:
-            bulk.error = RecruiterError(f"a bug in Recruiter: {type(error).__name__}: {error}")
+            bulk.error = errors.RecruiterError(f"a bug in Recruiter: {type(error).__name__}: {error}")
         finally:
             bulk.over.set()

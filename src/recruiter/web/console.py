@@ -21,20 +21,8 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import recruiter as package
+from recruiter import errors
 from recruiter.app import Recruiter
-from recruiter.errors import (
-    FlowNotFound,
-    InvalidFilter,
-    JobNotFound,
-    LimitNotFound,
-    ReadOnly,
-    RecruiterError,
-    SchedulerNotFound,
-    SettingsError,
-    StoreError,
-    TooManyViewers,
-    WorkerNotFound,
-)
 from recruiter.metrics import Exposition, may_scrape
 from recruiter.web import filter_words
 from recruiter.web.access import Access, Guard, User, client_of, user_of
@@ -125,7 +113,7 @@ class Console:
             redoc_url=None,
             **options,
         )
-        for error in (RecruiterError, StarletteHTTPException, RequestValidationError, Exception):
+        for error in (errors.RecruiterError, StarletteHTTPException, RequestValidationError, Exception):
             app.add_exception_handler(error, self._failed)
         return app
 
@@ -229,7 +217,7 @@ class Console:
         if not text:
             return RedirectResponse(f"{_base(request)}jobs", 303)
         if " " not in text and ":" not in text and "=" not in text:
-            with contextlib.suppress(JobNotFound):
+            with contextlib.suppress(errors.JobNotFound):
                 place = filter_words.query({"id": [str(self._reader.id_of(text))]})
                 return RedirectResponse(f"{_base(request)}job?{place}", 303)
             known = next((word for word, values in self._reader.names().items() if text in values), None)
@@ -237,7 +225,7 @@ class Console:
         try:
             words, free = filter_words.split(text)
             self._reader.filter_of(words)
-        except InvalidFilter:  # the page keeps the input and shows the error
+        except errors.InvalidFilter:  # the page keeps the input and shows the error
             return RedirectResponse(f"{_base(request)}jobs?{filter_words.query({}, q=text)}", 303)
         return RedirectResponse(f"{_base(request)}jobs?{filter_words.query(words, text=free)}", 303)
 
@@ -311,7 +299,7 @@ class Console:
         status, text = _told(error)
         if status == HTTPStatus.SEE_OTHER:
             return Response(status_code=status, headers=getattr(error, "headers", None))
-        if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, RecruiterError):
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, errors.RecruiterError):
             _log.error("a request failed: %s", request.url.path, exc_info=error)
         headers = getattr(error, "headers", None)
         path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
@@ -369,22 +357,22 @@ def _missing() -> Response:
     raise HTTPException(404, "Not Found")
 
 
+_THINGS = ("Job", "Flow", "Scheduler", "Worker", "Limit")
+_MISSING = tuple(getattr(errors, f"{thing}NotFound") for thing in _THINGS)
+
+
 def _told(error: Exception) -> tuple[int, str]:
     match error:
         case StarletteHTTPException():
             return error.status_code, str(error.detail)
         case RequestValidationError():
             return 422, "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-        case ReadOnly():
+        case errors.ReadOnly():
             return 403, f"Nothing was done: {error}."
-        case JobNotFound() | FlowNotFound() | SchedulerNotFound() | WorkerNotFound() | LimitNotFound():
-            return 404, f"{error}."
-        case TooManyViewers():
-            return 429, f"{error}"
-        case StoreError():
-            return 503, f"{error}"
-        case InvalidFilter() | SettingsError() | RecruiterError():
-            return 400, f"{error}."
+        case errors.TooManyViewers() | errors.StoreError():
+            return 429 if isinstance(error, errors.TooManyViewers) else 503, f"{error}"
+        case errors.RecruiterError():
+            return 404 if isinstance(error, _MISSING) else 400, f"{error}."
         case _:
             return 500, "The console has failed. Its log says more."
 

@@ -61,16 +61,16 @@ R = TypeVar("R")
 RANGES = {"5m": "5 minutes", "15m": "15 minutes", "1h": "1 hour", "6h": "6 hours", "24h": "24 hours", "7d": "7 days"}
 """How far back the overview looks."""
 _LONG = ("1h", "6h", "24h", "7d")  # Ranges that take tenths of a second to read with many tasks
-SORTED_BY = {
-    "name": "name",
-    "ended": "ended",
-    "failed": "failed",
-    "share": "share",
-    "p50": "p50",
-    "p95": "p95",
-    "p99": "p99",
-    "total": "total_seconds",
-    "latency": "latency_p95",
+SORTED_BY: Mapping[str, Callable[[Performance], float]] = {
+    "name": lambda _: 0.0,
+    "ended": lambda row: -row.ended,
+    "failed": lambda row: -row.failed,
+    "share": lambda row: -row.share,
+    "p50": lambda row: -(row.execution_time.median or 0.0),
+    "p95": lambda row: -(row.execution_time.p95 or 0.0),
+    "p99": lambda row: -(row.execution_time.p99 or 0.0),
+    "total": lambda row: -row.total_seconds,
+    "latency": lambda row: -(row.latency.p95 or 0.0),
 }
 """The columns of the page of tasks, and their fields."""
 _TASKS_SHOWN = 200
@@ -128,18 +128,14 @@ def _masked(value: Any) -> Any:
 
 def _masks_texts(reader: type[R]) -> type[R]:
     """The door through which texts leave the reader: every public method returns them masked."""
+
+    def masking(method: Callable[..., Any]) -> Callable[..., Any]:
+        return functools.wraps(method)(lambda *args, **kwargs: _masked(method(*args, **kwargs)))
+
     for name, method in list(vars(reader).items()):
         if not name.startswith("_") and inspect.isfunction(method) and name not in _ANSWERS_UNMASKED:
-            setattr(reader, name, _masking(method))
+            setattr(reader, name, masking(method))
     return reader
-
-
-def _masking(method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
-    def masked(*args: Any, **kwargs: Any) -> Any:
-        return _masked(method(*args, **kwargs))
-
-    return masked
 
 
 @_masks_texts
@@ -352,18 +348,19 @@ class Reader:
         """Inside this block MongoDB must answer all reads within a time: if it stops, the thread is free soon."""
         return answered_within(_ANSWER_SECONDS)
 
-    def frame(self, *, asks: bool = True) -> schemas.Frame:
+    def frame(self, *, asks: bool = True) -> Mapping[str, Any]:
         """The header and footer. Without `asks`, MongoDB is known not to answer."""
         target = self._recruiter.target
         place = serializers.place(str(target), target.database)
         place = place if target.prefix == DEFAULT_PREFIX else f"{place} {target.prefix}"
         findings = self._findings.peek("all", old=True)
         problems = None if findings is None else sum(1 for each in findings if each.level is Level.PROBLEM)
+        known = {"version": package.__version__, "place": place, "problems": problems}
         with contextlib.suppress(StoreError):
             if asks:
                 mongodb = self._mongodb.get("version", self._version)
-                return schemas.Frame(package.__version__, place, mongodb, self.leader(), problems)
-        return schemas.Frame(package.__version__, place, "cannot be reached", None, problems)
+                return {**known, "mongodb": mongodb, "leader": self.leader()}
+        return {**known, "mongodb": "cannot be reached", "leader": None}
 
     def _version(self) -> str:
         facts = self._store.check()
@@ -459,14 +456,10 @@ class Reader:
             )
         if within not in RANGES:
             raise InvalidFilter(f"the table is of {', '.join(RANGES)}, not of {within[:50]!r}")
-        told, complete = self._performances(by, within)
-        rows = [serializers.performance(each) for each in told]
-        rows.sort(key=lambda row: row.name)
-        if sort != "name":
-            rows.sort(key=lambda row: -(getattr(row, SORTED_BY[sort]) or 0.0))
-        sentence = sentences.of_tasks(by, rows, within)
+        rows, complete = self._performances(by, within)
+        rows = sorted(sorted(rows, key=lambda row: row.name), key=SORTED_BY[sort])
+        sentence, now = sentences.of_tasks(by, rows, within), self._store.clock.now()
         more = max(0, len(rows) - _TASKS_SHOWN)
-        now = self._store.clock.now()
         return schemas.TasksPage(now, sentence, by, within, rows[:_TASKS_SHOWN], more, complete)
 
     def _performances(self, by: str, within: str) -> tuple[list[Performance], bool]:
@@ -503,20 +496,18 @@ class Reader:
         pause = rules.paused.get(f"group:{name}")
         first = self._next(name) if queue.queued else None
         own = next((each for each in waiting if each.group == name and each.reason and each.queued), None)
-        return schemas.GroupRow(
+        out = flow.throughput.value if flow else 0.0
+        arrivals = None
+        if before is not None:
+            minutes = max(1.0, (told.until - before.at).total_seconds() / 60)
+            now = queue.queued + queue.postponed + queue.running
+            arrivals = serializers.arrivals(out, now, before.groups.get(name, 0), minutes)
+        return serializers.copied(
+            schemas.GroupRow,
+            queue,
             name=name,
-            queued=queue.queued,
-            postponed=queue.postponed,
-            running=queue.running,
-            per_minute=(out := flow.throughput.value if flow else 0.0),
-            arrivals=None
-            if before is None
-            else serializers.arrivals(
-                out,
-                queue.queued + queue.postponed + queue.running,
-                before.groups.get(name, 0),
-                max(1.0, (told.until - before.at).total_seconds() / 60),
-            ),
+            per_minute=out,
+            arrivals=arrivals,
             failed=serializers.failed(flow.ended) if flow else 0,
             latency_p95=flow.latency.p95 if flow else None,
             next_due=first.scheduled_at if first else None,
@@ -550,19 +541,15 @@ class Reader:
             schemas.EndedRun(str(job.id), job.state.value, job.ended_at) for job in ended if job.ended_at is not None
         ]
         runs, number = self._runs(scheduler, now)
-        return schemas.ScheduleRow(
-            urn=scheduler.urn,
-            task=scheduler.template.task,
-            group=scheduler.template.group,
+        return serializers.copied(
+            schemas.ScheduleRow,
+            scheduler,
+            scheduler.template,
             schedule=policy_text(scheduler.schedule) or "",
             words=policy_words(scheduler.schedule) or "",
             zone=zone if isinstance(zone, str) else None,
             next_runs=runs,
             runs_in_a_day=number,
-            last_at=scheduler.last_at,
-            made=scheduler.made,
-            skipped=scheduler.skipped,
-            paused=scheduler.paused,
             trouble=scheduler.broken or serializers.late(scheduler, last, now),
             last=last,
         )

@@ -19,6 +19,7 @@ from recruiter.domain.planning.needs import Needs
 from recruiter.domain.schedule.scheduler import Pause
 from recruiter.domain.statistics import Times
 from recruiter.store.collections.actions import ActionEntry as ActionEntry
+from recruiter.views.analytics import Performance as Performance
 from recruiter.views.record import DERIVED, DETAILS, FIELDS
 
 
@@ -28,6 +29,12 @@ class Sentence:
 
     level: Level
     text: str  # Times in it are written as `2026-11-17 03:00:00 UTC`
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    at: datetime
+    sentence: Sentence
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +152,7 @@ class FlowRow:
 
 
 @dataclass(frozen=True, slots=True)
-class FlowsPage:
-    at: datetime
-    sentence: Sentence
+class FlowsPage(_Page):
     flows: list[FlowRow]
     next: str | None = None  # The value of `after` for the next page; null at the end
 
@@ -194,11 +199,9 @@ class FlowGraph:
 
 
 @dataclass(frozen=True, slots=True)
-class FlowPage:
+class FlowPage(_Page):
     """Everything about a flow."""
 
-    at: datetime
-    sentence: Sentence
     flow: FlowRow
     graph: FlowGraph | None
     steps: list[FlowStepRow]
@@ -252,9 +255,7 @@ class WorkerRow:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkersPage:
-    at: datetime
-    sentence: Sentence
+class WorkersPage(_Page):
     leader: Leader | None
     workers: list[WorkerRow]
 
@@ -326,28 +327,10 @@ class OverviewPage:
 
 
 @dataclass(frozen=True, slots=True)
-class PerformanceRow:
-    """The ended jobs of one task, group or worker."""
-
-    name: str
-    ended: int
-    failed: int
-    share: float  # The share of jobs that failed, from 0 to 1
-    p50: float | None
-    p95: float | None
-    p99: float | None
-    total_seconds: float
-    latency_p95: float | None
-    trend: list[int]
-
-
-@dataclass(frozen=True, slots=True)
-class TasksPage:
-    at: datetime
-    sentence: Sentence
+class TasksPage(_Page):
     by: str
     within: str
-    rows: list[PerformanceRow]
+    rows: list[Performance]
     more: int  # Number of rows that are not shown
     complete: bool  # False if only the newest ended jobs were counted
 
@@ -384,9 +367,7 @@ class LimitRow:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupsPage:
-    at: datetime
-    sentence: Sentence
+class GroupsPage(_Page):
     blocked: Pause | None
     groups: list[GroupRow]
     limits: list[LimitRow]
@@ -419,30 +400,15 @@ class ScheduleRow:
 
 
 @dataclass(frozen=True, slots=True)
-class SchedulesPage:
-    at: datetime
-    sentence: Sentence
+class SchedulesPage(_Page):
     schedules: list[ScheduleRow]
     more: int  # Number of schedules that are not shown
 
 
 @dataclass(frozen=True, slots=True)
-class ProblemsPage:
-    at: datetime
-    sentence: Sentence
+class ProblemsPage(_Page):
     findings: list[Finding]  # Problems first, then notes
     fine: list[Finding]  # Checks that passed
     set_aside: list[JobRow] = field(default_factory=list)
     past_actions: list[ActionEntry] = field(default_factory=list)
     complete: bool = True  # False while the doctor still looks
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """The header and footer of every page."""
-
-    version: str
-    place: str  # Database and host: `shop@db1`
-    mongodb: str
-    leader: Leader | None
-    problems: int | None  # Null until the doctor has finished

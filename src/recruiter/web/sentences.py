@@ -6,30 +6,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from recruiter.domain.duration import brief
 from recruiter.domain.schedule.scheduler import Pause
+from recruiter.web import schemas
 from recruiter.web.formats import count
-from recruiter.web.schemas import (
-    Finding,
-    FlowRow,
-    FlowStepRow,
-    GroupRow,
-    JobList,
-    Leader,
-    Level,
-    LimitRow,
-    OverviewPage,
-    PerformanceRow,
-    ScheduleRow,
-    Sentence,
-    Waiting,
-    WorkerRow,
-)
+from recruiter.web.schemas import Finding, FlowRow, GroupRow, Level, LimitRow, Performance, Sentence, Waiting
 
 NO_LEADER = "No recruiter leads, so no job is given to a worker. Start one: recruiter start recruiter."
-EXAMINING = Sentence(Level.OK, "The doctor is looking. With very many jobs it takes a few seconds.")
+_ok, _note, _problem = (partial(Sentence, level) for level in (Level.OK, Level.NOTE, Level.PROBLEM))
+EXAMINING = _ok("The doctor is looking. With very many jobs it takes a few seconds.")
 _MANY_FAIL = 0.2
 _FEW = 5
 _NAMED = 3
@@ -48,20 +36,20 @@ def since(pause: Pause) -> str:
     return f"by {pause.by or 'somebody'} since {pause.at:%Y-%m-%d %H:%M:%S} UTC ({pause.reason or 'no reason given'})"
 
 
-def of_overview(seen: OverviewPage, waiting: Sequence[Waiting]) -> Sentence:
+def of_overview(seen: schemas.OverviewPage, waiting: Sequence[Waiting]) -> Sentence:
     """The most urgent thing; or that all is quiet. `waiting` has every group and task, the most serious first."""
     return next(_matters(seen, waiting))
 
 
-def _matters(seen: OverviewPage, waiting: Sequence[Waiting]) -> Iterator[Sentence]:
+def _matters(seen: schemas.OverviewPage, waiting: Sequence[Waiting]) -> Iterator[Sentence]:
     if seen.leader is None:
-        yield Sentence(Level.PROBLEM, NO_LEADER)
+        yield _problem(NO_LEADER)
     if not seen.workers:
         wait = f"{jobs(seen.queued)} wait and none runs" if seen.queued else "No job runs"
-        yield Sentence(Level.PROBLEM, f"{wait}: no worker is on the roster. Start one: recruiter start worker.")
+        yield _problem(f"{wait}: no worker is on the roster. Start one: recruiter start worker.")
     blocked = seen.paused.get("fleet")
     if blocked is not None:
-        yield Sentence(Level.PROBLEM, f"No job starts anywhere: all starts are blocked {since(blocked)}.")
+        yield _problem(f"No job starts anywhere: all starts are blocked {since(blocked)}.")
     if waiting and waiting[0].queued and waiting[0].level is not Level.OK:
         yield of_waiting(waiting[0], waiting)
     yield from _pace(seen)
@@ -76,49 +64,52 @@ def of_waiting(first: Waiting, waiting: Sequence[Waiting]) -> Sentence:
     return Sentence(first.level, f"{which} {'waits' if number == 1 else 'wait'}: {first.reason}.")
 
 
-def _pace(seen: OverviewPage) -> Iterator[Sentence]:
+def _pace(seen: schemas.OverviewPage) -> Iterator[Sentence]:
     ended = sum(seen.ended.values())
     failed = seen.ended.get("failed", 0) + seen.ended.get("lost", 0)
     if failed >= _FEW and failed > ended * _MANY_FAIL:
         most = f"; most with {seen.errors[0].error}" if seen.errors else ""
-        yield Sentence(Level.PROBLEM, f"{count(failed)} of {jobs(ended)} failed in the last {seen.within}{most}.")
+        yield _problem(f"{count(failed)} of {jobs(ended)} failed in the last {seen.within}{most}.")
     workers, pace = plural(seen.workers, "worker"), f"{count(round(seen.per_second, 2))} jobs a second"
     late = seen.latency.p95 or 0.0
     if seen.queued > seen.slots and late > _LATE:
         text = f"Behind: {jobs(seen.queued)} wait for {plural(seen.slots, 'slot')}, and start {brief(late)} late."
-        yield Sentence(Level.NOTE, text)
+        yield _note(text)
     if seen.queued > seen.slots:
-        yield Sentence(Level.OK, f"Busy: {workers}, {pace}, {jobs(seen.queued)} wait their turn.")
+        yield _ok(f"Busy: {workers}, {pace}, {jobs(seen.queued)} wait their turn.")
     if not seen.per_second and not seen.running and not seen.queued:
-        yield Sentence(Level.OK, f"All quiet: {workers}, nothing to do.")
-    yield Sentence(Level.OK, f"All quiet: {workers}, {pace}, nothing late.")
+        yield _ok(f"All quiet: {workers}, nothing to do.")
+    yield _ok(f"All quiet: {workers}, {pace}, nothing late.")
 
 
-def of_fleet(leader: Leader | None, workers: Sequence[WorkerRow]) -> Sentence:
+def of_fleet(leader: schemas.Leader | None, workers: Sequence[schemas.WorkerRow]) -> Sentence:
     if leader is None:
-        return Sentence(Level.PROBLEM, NO_LEADER)
+        return _problem(NO_LEADER)
     if not workers:
-        return Sentence(Level.PROBLEM, "No worker is on the roster: no job runs. Start one: recruiter start worker.")
+        return _problem("No worker is on the roster: no job runs. Start one: recruiter start worker.")
     silent = [worker for worker in workers if worker.state == "silent"]
     if silent:
         who = silent[0].id if len(silent) == 1 else plural(len(silent), "worker")
-        return Sentence(Level.PROBLEM, f"{who}: silent. The leader retires silent workers and frees their jobs.")
+        return _problem(f"{who}: silent. The leader retires silent workers and frees their jobs.")
     drained = [worker for worker in workers if worker.state == "drained"]
     slots = sum(worker.slots for worker in workers if worker.state == "works")
     busy = sum(min(worker.slots, worker.holds) for worker in workers)
     hosts = plural(len({worker.host for worker in workers}), "host")
     text = f"{plural(len(workers), 'worker')} on {hosts}: {count(busy)} of {plural(slots, 'slot')} busy"
     if drained:
-        return Sentence(Level.NOTE, f"{text}; {count(len(drained))} drained.")
-    return Sentence(Level.OK, f"{text}.")
+        return _note(f"{text}; {count(len(drained))} drained.")
+    return _ok(f"{text}.")
 
 
 def of_groups(
-    blocked: Pause | None, groups: Sequence[GroupRow], limits: Sequence[LimitRow], waiting: Sequence[Waiting]
+    blocked: Pause | None,
+    groups: Sequence[GroupRow],
+    limits: Sequence[LimitRow],
+    waiting: Sequence[Waiting],
 ) -> Sentence:
     """`waiting` has every group and task, the most serious first, as the overview does."""
     if blocked is not None:
-        return Sentence(Level.PROBLEM, f"No job starts anywhere: all starts are blocked {since(blocked)}.")
+        return _problem(f"No job starts anywhere: all starts are blocked {since(blocked)}.")
     paused = [group for group in groups if group.paused]
     more = f" {plural(len(paused) - 1, 'more group')} paused." if len(paused) > 1 else ""
     if waiting and waiting[0].queued and waiting[0].level is not Level.OK:
@@ -126,51 +117,51 @@ def of_groups(
         return replace(sentence, text=sentence.text + more)
     if paused and paused[0].paused is not None:
         text = f"Group {paused[0].name} is paused {since(paused[0].paused)}; none of its jobs is due."
-        return Sentence(Level.NOTE, text + more)
+        return _note(text + more)
     full = [limit for limit in limits if limit.at_once is not None and limit.used >= limit.at_once]
     if full:
-        return Sentence(Level.NOTE, f"{full[0].subject} is at its limit of {count(full[0].at_once or 0)}.")
+        return _note(f"{full[0].subject} is at its limit of {count(full[0].at_once or 0)}.")
     if not groups:
-        return Sentence(Level.OK, "No jobs yet: a group appears with its first job.")
+        return _ok("No jobs yet: a group appears with its first job.")
     due = sum(group.queued for group in groups)
-    return Sentence(Level.OK, f"{plural(len(groups), 'group')}, none paused; {jobs(due)} due.")
+    return _ok(f"{plural(len(groups), 'group')}, none paused; {jobs(due)} due.")
 
 
-def of_tasks(by: str, rows: Sequence[PerformanceRow], within: str) -> Sentence:
+def of_tasks(by: str, rows: Sequence[Performance], within: str) -> Sentence:
     """The row that fails most, if one fails often; else the row that takes most of the time."""
     if not rows:
-        return Sentence(Level.OK, f"No job ended in the last {within}.")
+        return _ok(f"No job ended in the last {within}.")
     often = [row for row in rows if row.failed >= _FEW and row.share > _MANY_FAIL]
     if often:
         worst = max(often, key=lambda row: row.failed)
         share = f"{count(worst.failed)} of {jobs(worst.ended)} of {by} {worst.name} failed"
-        return Sentence(Level.NOTE, f"{share} in the last {within} ({worst.share:.0%}).")
+        return _note(f"{share} in the last {within} ({worst.share:.0%}).")
     total = sum(row.total_seconds for row in rows)
     most = max(rows, key=lambda row: row.total_seconds)
     share = f"{most.total_seconds / total:.0%} of the time" if total else "most of the time"
     text = f"{jobs(sum(row.ended for row in rows))} of {plural(len(rows), by)} ended in the last {within}"
-    return Sentence(Level.OK, f"{text}; {by} {most.name} took {share} ({brief(most.total_seconds)}).")
+    return _ok(f"{text}; {by} {most.name} took {share} ({brief(most.total_seconds)}).")
 
 
-def of_schedules(schedules: Sequence[ScheduleRow], more: int, now: datetime) -> Sentence:
+def of_schedules(schedules: Sequence[schemas.ScheduleRow], more: int, now: datetime) -> Sentence:
     if not schedules:
-        return Sentence(Level.OK, "No schedules: @recruiter.every repeats a job.")
+        return _ok("No schedules: @recruiter.every repeats a job.")
     trouble = next((each for each in schedules if each.trouble), None)
     if trouble is not None:
-        return Sentence(Level.PROBLEM, f"{trouble.urn}: {trouble.trouble}.")
+        return _problem(f"{trouble.urn}: {trouble.trouble}.")
     paused = [each for each in schedules if each.paused]
     told = f"; {count(len(paused))} paused" if paused else ""
     coming = sorted((each.next_runs[0], each.urn) for each in schedules if each.next_runs)
     if not coming:
-        return Sentence(Level.NOTE, f"{plural(len(schedules) + more, 'schedule')}{told}; none will run again.")
+        return _note(f"{plural(len(schedules) + more, 'schedule')}{told}; none will run again.")
     moment, urn = coming[0]
     when = f"in {brief((moment - now).total_seconds())}" if moment > now else "now"
-    return Sentence(Level.OK, f"{plural(len(schedules) + more, 'schedule')}{told}. Next is {urn}, {when}.")
+    return _ok(f"{plural(len(schedules) + more, 'schedule')}{told}. Next is {urn}, {when}.")
 
 
 def of_flows(flows: Sequence[FlowRow]) -> Sentence:
     if not flows:
-        return Sentence(Level.OK, "No flows.")
+        return _ok("No flows.")
     failed = [flow for flow in flows if flow.state == "failed"]
     stuck = [flow for flow in flows if flow.state == "running" and flow.why]
     running = sum(flow.state in ("running", "paused") for flow in flows)
@@ -186,14 +177,14 @@ def _not_ended(number: int) -> str:
     return f"{count(number)} {'has' if number == 1 else 'have'} not ended"
 
 
-def of_flow(flow: FlowRow, steps: Sequence[FlowStepRow] = ()) -> Sentence:
+def of_flow(flow: FlowRow, steps: Sequence[schemas.FlowStepRow] = ()) -> Sentence:
     told = ", ".join(f"{count(steps)} {state}" for state, steps in flow.counts.items())
     text = f"{plural(flow.steps, 'step')}: {told}.{f' It is {flow.note}.' if flow.note else ''}{_at_work(flow, steps)}"
     is_stuck = flow.state == "running" and flow.why
     return Sentence(Level.NOTE if flow.note or is_stuck or flow.state == "failed" else Level.OK, text)
 
 
-def _at_work(flow: FlowRow, steps: Sequence[FlowStepRow]) -> str:
+def _at_work(flow: FlowRow, steps: Sequence[schemas.FlowStepRow]) -> str:
     """The steps that the flow waits for, or the step that failed."""
     failed = [step for step in steps if step.state in ("failed", "lost")]
     if failed:
@@ -207,11 +198,11 @@ def _at_work(flow: FlowRow, steps: Sequence[FlowStepRow]) -> str:
     return ""
 
 
-def of_jobs(found: JobList, filter: str, *, further: bool) -> Sentence:
+def of_jobs(found: schemas.JobList, filter: str, *, further: bool) -> Sentence:
     told = f"Jobs: {filter}" if filter else "All jobs: running ones first, then waiting ones, then ended ones"
     if not found.jobs:
-        return Sentence(Level.OK, f"No {'more ' if further else ''}jobs{f': {filter}' if filter else ''}.")
-    return Sentence(Level.OK, f"{told}{', further on' if further else ''}. {_of_rows(found.jobs)}.")
+        return _ok(f"No {'more ' if further else ''}jobs{f': {filter}' if filter else ''}.")
+    return _ok(f"{told}{', further on' if further else ''}. {_of_rows(found.jobs)}.")
 
 
 def _of_rows(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -237,7 +228,7 @@ def _of_rows(rows: Sequence[Mapping[str, Any]]) -> str:
 def of_problems(findings: Sequence[Finding]) -> Sentence:
     bad = [each for each in findings if each.level is Level.PROBLEM]
     if bad:
-        return Sentence(Level.PROBLEM, f"{plural(len(bad), 'problem')}. The most urgent: {bad[0].text}.")
+        return _problem(f"{plural(len(bad), 'problem')}. The most urgent: {bad[0].text}.")
     if findings:
-        return Sentence(Level.NOTE, f"No problems; {plural(len(findings), 'note')}.")
-    return Sentence(Level.OK, "No problems: all checks passed.")
+        return _note(f"No problems; {plural(len(findings), 'note')}.")
+    return _ok("No problems: all checks passed.")

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from recruiter.store.roster_fields import RosterEntry
-    from recruiter.views.analytics import Performance
     from recruiter.views.explain import WaitReason
     from recruiter.views.resources import LimitUse
 
@@ -70,11 +69,12 @@ def slow(task: str, since: datetime | None, usual: Mapping[str, float], now: dat
     return f"longer than 99 of 100 jobs of {task} took in the last day ({brief(most)})"
 
 
-def _copied(kind: type[R], source: object, **other: Any) -> R:
-    """A row with the attributes of the source that have the names of its fields, and with the other values. Ids and
+def copied(kind: type[R], *sources: object, **other: Any) -> R:
+    """A row with the other values, and with the attributes of the sources that have the names of its fields. Ids and
     states become text, and every collection becomes a list or a dictionary."""
     for each in fields(kind):
-        if each.name not in other:
+        source = next((source for source in sources if hasattr(source, each.name)), None)
+        if each.name not in other and source is not None:
             other[each.name] = _as_declared(str(each.type), getattr(source, each.name))
     return kind(**other)
 
@@ -91,12 +91,11 @@ def worker(
     entry: RosterEntry, said: Mapping[JobId, Job], usual: Mapping[str, float], now: datetime
 ) -> schemas.WorkerRow:
     worker, drained = entry.registration, entry.drained
-    return _copied(
+    return copied(
         schemas.WorkerRow,
         entry,
+        worker,
         state=entry.state(now),
-        slots=worker.slots,
-        holds=worker.holds,
         groups=None if worker.groups is None else sorted(worker.groups),
         tasks=sorted(worker.tasks),
         runs=[run_of(run, said, usual, now) for run in sorted(entry.running, key=lambda run: run["since"])],
@@ -157,16 +156,10 @@ def frequent_error(
 
 def waiting(kind: Kind, queue: Queue, reason: WaitReason | None) -> schemas.Waiting:
     group, task = kind
-    text, level, about, partial = None, Level.OK, f"task {task}", False
-    if reason is not None:
-        text, level, about, partial = reason.detail, reason.level, reason.about, reason.is_partial
-    return schemas.Waiting(group, task, queue.queued, queue.postponed, queue.running, text, level, about, partial)
-
-
-def performance(each: Performance) -> schemas.PerformanceRow:
-    took = each.execution_time
-    times = {"p50": took.median, "p95": took.p95, "p99": took.p99, "latency_p95": each.latency.p95}
-    return _copied(schemas.PerformanceRow, each, **times)
+    if reason is None:
+        missing = {"reason": None, "level": Level.OK, "about": f"task {task}", "is_partial": False}
+        return copied(schemas.Waiting, queue, group=group, task=task, **missing)
+    return copied(schemas.Waiting, queue, reason, group=group, task=task, reason=reason.detail)
 
 
 def shown_text(row: Mapping[str, Any]) -> str:
@@ -177,15 +170,13 @@ def shown_text(row: Mapping[str, Any]) -> str:
 
 
 def limit_use(use: LimitUse) -> schemas.LimitRow:
-    limit = use.limit
-    return schemas.LimitRow(
-        subject=limit.subject,
-        at_once=limit.at_once,
-        used=use.used,
-        rate=None if limit.rate is None else str(limit.rate),
-        started=use.started,
-        rate_count=None if limit.rate is None else limit.rate.count,
-        floating=limit.floating,
+    rate = use.limit.rate
+    return copied(
+        schemas.LimitRow,
+        use,
+        use.limit,
+        rate=None if rate is None else str(rate),
+        rate_count=None if rate is None else rate.count,
         holders=[str(id) for id in use.holders[:_HOLDERS]],
     )
 
@@ -206,11 +197,11 @@ def place(target: str, database: str) -> str:
 
 
 def flow_row(flow: FlowReport, why: str | None) -> FlowRow:
-    return _copied(FlowRow, flow, steps=flow.total, why=why)
+    return copied(FlowRow, flow, steps=flow.total, why=why)
 
 
 def flow_step(step: StepReport) -> FlowStepRow:
-    return _copied(FlowStepRow, step, on=None if step.on is None else step.on.value)
+    return copied(FlowStepRow, step, on=None if step.on is None else step.on.value)
 
 
 def labels(steps: Sequence[FlowStepRow], arguments: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
