@@ -10,6 +10,8 @@ import pytest
 from recruiter import Recruiter, current_job
 from recruiter.doctor.findings import Code, note
 from recruiter.domain.policy_registry import policy_words
+from recruiter.domain.statistics import Times
+from recruiter.views.analytics import Performance
 from recruiter.web import reader
 from recruiter.web.filter_words import completions
 from recruiter.web.formats import SuggestedAction, action_of
@@ -61,6 +63,34 @@ def test_a_table_is_sorted_by_the_chosen_column(console: Consoles, ended: Recrui
         assert "aria-sort=" in page
     assert client.get("tasks?sort=nonsense").status_code == 400
     del ended
+
+
+def test_a_table_has_the_percentiles_of_each_task_and_is_sorted_by_them(
+    console: Consoles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def row(name: str, median: float, p99: float, total: float) -> Performance:
+        took = Times(9.0, median, median * 2, p99, 99.0)
+        return Performance(name, 10, 1, Times(9.0, 7.0, 7.5, 8.0, 9.0), took, total, (10,))
+
+    rows = [row("charge", 1.0, 30.0, 5.0), row("send", 2.0, 20.0, 90.0), row("resize", 3.0, 10.0, 40.0)]
+    monkeypatch.setattr(reader, "performances", lambda *_: (rows, True))
+    client = console()
+
+    orders = {
+        sort: re.findall(r'<tr id="k-\w+"><td><a href="[^"]+">(\w+)</a>', client.get(f"tasks?sort={sort}").text)
+        for sort in ("name", "p50", "p99", "total")
+    }
+
+    assert orders == {
+        "name": ["charge", "resize", "send"],
+        "p50": ["resize", "send", "charge"],
+        "p99": ["charge", "send", "resize"],
+        "total": ["send", "resize", "charge"],
+    }
+    cells = re.search(r">charge</a>(.*?)</tr>", client.get("tasks").text, re.DOTALL)
+    assert cells is not None
+    times = dict(re.findall(r'data-label="(p50|p95|p99|latency|total)">([^<]+)<', cells[1]))
+    assert times == {"p50": "1s", "p95": "2s", "p99": "30s", "total": "5s", "latency": "7.5s"}
 
 
 def test_the_rows_of_a_list_are_sorted_by_the_chosen_column(console: Consoles, ended: Recruiter) -> None:
@@ -158,6 +188,16 @@ def test_a_signal_is_sent_by_a_button(console: Consoles, recruiter: Recruiter) -
     assert "was sent the signal" in answer
     recruiter.run(approve)
     assert recruiter.find(job.id).state == "succeeded"
+
+
+def test_the_page_of_schedules_says_when_in_words(console: Consoles, recruiter: Recruiter) -> None:
+    @recruiter.every("* * * * *")
+    @recruiter.task
+    def tick() -> None: ...
+
+    recruiter.create_schedulers()
+
+    assert '">every minute</span>' in console().get("schedules").text
 
 
 def test_policies_and_schedules_are_words() -> None:
