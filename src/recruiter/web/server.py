@@ -163,8 +163,10 @@ class _BoundedProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self._await_head()
-        if len(self.connections) > MAX_CONNECTIONS:
-            waiting = (each for each in self.connections if each is not self and each.awaits_head)
+        # A closing connection stays in the set for a moment: of a flood that arrives together, each closes another one.
+        connections = [each for each in self.connections if not each.transport.is_closing()]
+        if len(connections) > MAX_CONNECTIONS:
+            waiting = (each for each in connections if each is not self and each.awaits_head)
             next(waiting, self).transport.abort()
 
     def data_received(self, data: bytes) -> None:
