@@ -175,12 +175,7 @@ class Producer(RegistryOwner):
         return send
 
     def recover(
-        self,
-        id: JobId,
-        *,
-        schedule_at: datetime | None = None,
-        again: bool = False,
-        session: Session | None = None,
+        self, id: JobId, *, schedule_at: datetime | None = None, again: bool = False, session: Session | None = None
     ) -> JobHandle[Any]:
         """Runs an ended job once more, as a new job; its `recovered_from` is the id of the old one, and its `key` is
         that of the old one.

@@ -241,12 +241,7 @@ class AsTask:
     """The decorator `@recruiter.task(...)`."""
 
     def __init__(
-        self,
-        sender: Producer,
-        name: str | None,
-        aliases: Iterable[str],
-        options: TaskOptions,
-        ceiling: Ceiling | None,
+        self, sender: Producer, name: str | None, aliases: Iterable[str], options: TaskOptions, ceiling: Ceiling | None
     ) -> None:
         self._sender = sender
         self._name = None if name is None else check_name("task", name)

@@ -201,8 +201,8 @@ MUTANTS = (
         "delete_apart",
         "a job leaves `scheduled` in the transaction that archives it",
         _TRANSACTIONS,
-        "            if scheduled.delete_many(plain, session=session).deleted_count < len(ids):\n",
-        "            if scheduled.delete_many(plain).deleted_count < len(ids):\n",
+        "            if scheduled.delete_many(without_signals, session=session).deleted_count < len(ids):\n",
+        "            if scheduled.delete_many(without_signals).deleted_count < len(ids):\n",
     ),
     Mutant(
         "counted_apart",

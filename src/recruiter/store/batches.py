@@ -65,9 +65,7 @@ def ids_in_batches(collection: MongoCollection[Any], ids: Sequence[JobId], most:
 
 
 def write_split(
-    items: Sequence[T],
-    write: Callable[[Sequence[T]], Any],
-    alone: Callable[[T, DocumentRefused | DocumentLocked], Any],
+    items: Sequence[T], write: Callable[[Sequence[T]], Any], alone: Callable[[T, DocumentRefused | DocumentLocked], Any]
 ) -> Any:
     """Writes a batch, or raises what `write` does. If MongoDB refuses a document, or another transaction holds it, the
     halves are written; the item at fault is given to `alone`. Returns the last answer."""

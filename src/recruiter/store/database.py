@@ -238,12 +238,13 @@ class Store:
         """Checks the server only."""
         client = self.client
         try:
-            return self._check()
+            return self._server_facts()
         except StoreUnreachable as error:
             raise unreached(client, self.target, error) from error
 
     @store_call
-    def _check(self) -> ServerFacts:
+    def _server_facts(self) -> ServerFacts:
+        """Sets the clock by the server, and checks that the server is new enough."""
         self.clock.offset = timedelta()
         hello = self._set_clock()
         if self.clock.offset:
@@ -305,11 +306,7 @@ class Store:
         missing = missing_privileges(
             self.client,
             self.target.database,
-            {
-                "": LOOK_AROUND,
-                **dict.fromkeys(self.collections(), WRITE),
-                self.name_of(ownership.NAME): {"find"},
-            },
+            {"": LOOK_AROUND, **dict.fromkeys(self.collections(), WRITE), self.name_of(ownership.NAME): {"find"}},
         )
         if missing:
             database = self.target.database

@@ -59,10 +59,7 @@ class Disk:
 
 class Server:
     def __init__(
-        self,
-        client: MongoClient[Document],
-        database: Database[Document],
-        leases: MongoCollection[Document],
+        self, client: MongoClient[Document], database: Database[Document], leases: MongoCollection[Document]
     ) -> None:
         self._admin = client.admin
         self._database = database

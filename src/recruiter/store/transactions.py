@@ -28,7 +28,8 @@ rescheduling matches only a job with the same `attempts`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from types import MappingProxyType
@@ -155,12 +156,10 @@ class Transactions:
         fence = _Fence(f"the roster document of worker {worker}")
 
         def write(session: ClientSession, batch: OutcomeBatch) -> Holding:
-            fence.passed = False
-            with our_own_documents(f"the roster document of worker {worker}"):
+            with fence.proving(), our_own_documents(f"the roster document of worker {worker}"):
                 released = self._roster.release(worker, batch.ids, session, facts)
             if released is None:
                 raise Superseded(f"worker {worker} is no longer on the roster; its results were dropped")
-            fence.passed = True
             self._write(batch.only(released.held), session)
             return released.holding
 
@@ -232,6 +231,7 @@ class Transactions:
             return None
         jobs: list[Document] = []
         if entry.assigned:
+            # those marked as started or as running for long, and the first ones: it may have started them since
             first = [*entry.running, *entry.assigned[:MAY_HAVE_STARTED]]
             query = {
                 "_id": {"$in": list(entry.assigned)},
@@ -249,9 +249,8 @@ class Transactions:
         fence = _Fence("the lease")
 
         def write(session: ClientSession, batch: OutcomeBatch) -> None:
-            fence.passed = False
-            self._prove(term, holder, session)
-            fence.passed = True
+            with fence.proving():
+                self._prove(term, holder, session)
             self._write(batch, session)
 
         with fence:
@@ -334,12 +333,7 @@ class Transactions:
 
     @store_call
     def repeat(
-        self,
-        urns: Sequence[str],
-        decide: Callable[[set[str]], list[Plan]],
-        now: datetime,
-        term: int,
-        holder: str,
+        self, urns: Sequence[str], decide: Callable[[set[str]], list[Plan]], now: datetime, term: int, holder: str
     ) -> list[Plan] | None:
         """Creates occurrences and advances their schedulers. `decide` receives the urns with a job that has not ended.
         None, with nothing written, when a scheduler has changed since it was read."""
@@ -393,8 +387,8 @@ class Transactions:
         self._flows.mark_ended(ends, session)
         if batch.archive or batch.forget:
             ids = [*batch.archive, *batch.forget]
-            plain = {"_id": {"$in": ids}, "signals": None}
-            if scheduled.delete_many(plain, session=session).deleted_count < len(ids):
+            without_signals = {"_id": {"$in": ids}, "signals": None}
+            if scheduled.delete_many(without_signals, session=session).deleted_count < len(ids):
                 self._remove_signalled(ids, session)
         if batch.reschedule:
             writes = [UpdateOne(*update) for job in batch.reschedule for update in job.updates]
@@ -436,11 +430,19 @@ class _Fence:
     jobs: a smaller batch would meet it too."""
 
     def __init__(self, what: str) -> None:
-        self.passed = False
+        self._has_passed = False
         self._what = what
 
-    def __enter__(self) -> None: ...
+    @contextmanager
+    def proving(self) -> Iterator[None]:
+        """Around the proof, in every repetition of the transaction."""
+        self._has_passed = False
+        yield
+        self._has_passed = True
+
+    def __enter__(self) -> None:
+        """Around the transaction."""
 
     def __exit__(self, _: object, error: object, __: object) -> None:
-        if isinstance(error, DocumentLocked) and not self.passed:
+        if isinstance(error, DocumentLocked) and not self._has_passed:
             raise StoreUnreachable(f"another transaction holds {self._what}") from error

@@ -478,10 +478,7 @@ def signalling(id: JobId, name: str, data: Any, at: datetime, by: str | None = N
     a wait."""
     size = len(encode({"name": name, "at": at, "data": data}))
     signals = {"$bsonSize": {"signals": {"$ifNull": ["$signals", []]}}}
-    fits = [
-        {"$lte": [signals, MOST_SIGNAL_BYTES - size]},
-        {"$lte": [{"$bsonSize": "$$ROOT"}, LARGEST_JOB - size]},
-    ]
+    fits = [{"$lte": [signals, MOST_SIGNAL_BYTES - size]}, {"$lte": [{"$bsonSize": "$$ROOT"}, LARGEST_JOB - size]}]
     query = {"_id": id, **HAS_LANE, f"signals.{MOST_SIGNALS - 1}": {"$exists": False}, "$expr": {"$and": fits}}
     signal = {"name": {"$literal": name}, "at": at, "data": {"$literal": data}}
     if by is not None:
