@@ -43,7 +43,7 @@ from recruiter.domain.retry.decision import Failure, Retry, RetryPolicy, after, 
 from recruiter.domain.text import cut, said_by, shown
 from recruiter.errors import InvalidArguments, JobPauses, NoCurrentJob, RecruiterError, SignalTimeout
 from recruiter.programs import CommandResult, OnLine, ProcessOptions, Program
-from recruiter.store.runs import Checkpoints, check_step_name, failure_name
+from recruiter.store.runs import Checkpoints, StepFailures, check_step_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -296,15 +296,15 @@ class CurrentJob:
             return
         attempt, now = self._attempt, self._attempt.runner.now()
         before = checkpoints.failures(step, attempt.number)
-        first = before[0].at if before else now
+        number, first = (0, now) if before is None else (before.number, before.first)
         names = exception_names(type(error))
-        failure = Failure(len(before) + 1, first, first, now, error, names)
-        decision = decide(rules.retry, failure)
+        decision = decide(rules.retry, Failure(number + 1, first, first, now, error, names))
+        text = f"{names[0]}: {said_by(error)}"
         if isinstance(decision, Retry):
-            told = f"step {step!r} failed with {names[0]}: {said_by(error)}"
-            name = failure_name(step, attempt.number, len(before) + 1)
-            attempt.pause(JobPauses(told, until=decision.at, checkpoints=checkpoints.slept(name, cut(told))))
-        checkpoints.give_up(step, cut(f"{names[0]}: {said_by(error)}"))
+            failures = StepFailures(attempt.number, number + 1, first)
+            kept = checkpoints.with_failures(step, failures, cut(text))
+            attempt.pause(JobPauses(f"step {step!r} failed with {text}", until=decision.at, checkpoints=kept))
+        checkpoints.give_up(step, cut(text))
 
     def sleep(self, duration: DurationLike) -> None:
         """Sleeps without occupying a slot: the job leaves its worker, and runs again from its beginning when the time

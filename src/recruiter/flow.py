@@ -23,9 +23,9 @@ from bson import ObjectId
 
 from recruiter.async_face import async_face
 from recruiter.builder import JobBuilder, job_by_name, job_of_workable
-from recruiter.domain.arguments.results import HasResult, StepResult
+from recruiter.domain.arguments.results import HasResult, StepResult, SubFlowResults
 from recruiter.domain.duration import DurationLike, to_seconds
-from recruiter.domain.flow import FlowStep, On, in_order
+from recruiter.domain.flow import FlowStep, On, conditional_steps, in_order
 from recruiter.domain.job import Job, JobId, check_checkpoint
 from recruiter.domain.names import check_remark, check_text, id_told
 from recruiter.domain.text import shown
@@ -85,7 +85,7 @@ class Step(HasResult, Generic[R_co]):
     def result(self) -> R_co:
         """A placeholder for its result, as an argument of another step of the same flow. When that step runs, it
         receives the value."""
-        result: Any = StepResult(self.id, self._returns, self.flow)
+        result: Any = StepResult(self.id, self._returns, self.flow, name=self.name or self.task)
         return result  # type: ignore[no-any-return]
 
     def _waits(self, *, any: bool = False) -> _Options:
@@ -97,29 +97,41 @@ class Step(HasResult, Generic[R_co]):
 
 
 class SubFlow(HasResult):
-    """A flow that was added to another flow. Other steps wait for it, or take its result, as if it were one step."""
+    """A flow that was added to another flow. Other steps wait for it, or take its result, as if it were one step: it
+    succeeds when all its steps have succeeded, except those that run only after a failure."""
 
-    def __init__(self, name: str, steps: Sequence[Step[Any]], ends: _FlowEnds, options: _Options) -> None:
+    def __init__(
+        self, name: str, steps: Sequence[Step[Any]], at_end: Sequence[Step[Any]], ends: _FlowEnds, options: _Options
+    ) -> None:
         self.name = name
         """Its name in the flow, after the names of the flows around it: `"outer/inner"`."""
         self.steps = tuple(steps)
         """Its steps, in the order in which they were added."""
+        self._at_end = at_end
+        """The steps that were its `on_…` jobs."""
         self._ends = ends
         self._options = options
 
     @property
     def result(self) -> Any:
         """The result of its last step; the list of their results if it has several last steps. A fan-out without `then`
-        has a list, for any number of steps."""
-        results = [step.result for step in self.steps if step.id in self._ends.last]
-        return results if self._ends.is_list else results[0]
+        has a list, for any number of steps. A step that takes it waits for the whole sub-flow."""
+        last = [step for step in self.steps if step.id in self._ends.last]
+        results = [StepResult(step.id, step._returns, step.flow, self, step.name or step.task) for step in last]
+        return SubFlowResults(results, self) if self._ends.is_list else results[0]
+
+    @property
+    def _all(self) -> tuple[Step[Any], ...]:
+        return (*self.steps, *self._at_end)
 
     def _waits(self, *, any: bool = False) -> _Options:
         """How a step stands that waits for it. A flow without steps lets it wait for the same steps as itself."""
-        ids = [step.id for step in self.steps]
-        optional = tuple(id for id in ids if id in self._ends.conditional)
-        found = _Options(tuple(id for id in ids if id not in optional), optional) if ids else self._options
-        return _Options(any=found.waits) if any else found
+        if not self._all:
+            return _Options(any=self._options.waits) if any else self._options
+        ids, optional = [step.id for step in self._all], self._ends.conditional
+        if any:
+            return _Options(any=tuple(ids))
+        return _Options(tuple(id for id in ids if id not in optional), tuple(id for id in ids if id in optional))
 
     def __repr__(self) -> str:
         return f"SubFlow({self.name!r}, {len(self.steps)} steps)"
@@ -154,13 +166,23 @@ class _Options:
     def waits(self) -> tuple[JobId, ...]:
         return (*self.after, *self.any, *self.failed)
 
-    def check(self, task: str) -> None:
+    def with_the_rest_of(self, sub_flow: SubFlow) -> _Options:
+        """Waits for the whole of a sub-flow whose result it takes, unless it waits for it in another way."""
+        other, mine = sub_flow._waits(), set(self.waits)
+        return replace(
+            self,
+            after=(*self.after, *(id for id in other.after if id not in mine)),
+            any=(*self.any, *(id for id in other.any if id not in mine)),
+            failed=(*self.failed, *(id for id in other.failed if id not in mine)),
+        )
+
+    def check(self, task: str, told: Callable[[JobId], str]) -> None:
         """Raises InvalidFlow when the step would wait for another step in two ways."""
         named = {"after": set(self.after), "after_any": set(self.any), "after_failure": set(self.failed)}
         for (one, first), (other, second) in combinations(named.items(), 2):
             for id in first & second:
                 raise InvalidFlow(
-                    f"{task} waits for step {id_told(id)} in `{one}`, {_MEANS[one]}, and in `{other}`, "
+                    f"{task} waits for step {told(id)} in `{one}`, {_MEANS[one]}, and in `{other}`, "
                     f"{_MEANS[other]}; use one of them"
                 )
 
@@ -183,8 +205,9 @@ class _Draft:
 
     def placed(self, age: datetime, now: datetime, owner: str | None, *, blocked: bool, on: On | None = None) -> Job:
         """The job to store. A step without its own start time is due since the start of the flow (`age`). The expiry of
-        a blocked job counts from its release."""
-        job, delay = self.job, self.place.delay if blocked else None
+        a job that waits counts from its release."""
+        waits = blocked or on is not None
+        job, delay = self.job, self.place.delay if waits else None
         at_once = job.scheduled_at <= job.created_at or delay is not None
         return replace(
             job,
@@ -193,7 +216,7 @@ class _Draft:
             owner=job.owner or owner,
             created_at=now,
             scheduled_at=age if at_once else job.scheduled_at,
-            expires_at=None if blocked and job.expires_in is not None else job.expires_at,
+            expires_at=None if waits and job.expires_in is not None else job.expires_at,
         )
 
 
@@ -238,6 +261,8 @@ class _Adding:
         Raises InvalidFlow, InvalidArguments, UnsupportedValue; nothing is stored then.
         """
         options = self._options(kwargs, self._parameters(task))
+        if task is self:
+            raise InvalidFlow(f"{task!r} cannot be a part of itself")
         if isinstance(task, Flow):
             if args or kwargs:
                 raise InvalidArguments(f"{task!r} has its steps already and takes no arguments")
@@ -272,16 +297,20 @@ class _Adding:
     def _add_flow(self, other: Flow, options: _Options) -> SubFlow:
         """Adds all steps of another flow. Its first steps wait according to the options. Every step has a name, so
         that a running step that is tried again does not add them twice."""
-        name, steps, ends, drafts = options.name or other.name, tuple(other.steps), other._ends(), other._taken_over()
+        name, drafts = options.name or other.name, other._taken_over()
+        ends = replace(other._ends(), conditional=conditional_steps(draft.place for draft in drafts))
         part = (*self._part, name)
         prefix, names = "/".join(part), [draft.step.name for draft in drafts]
+        if isinstance(self, Flow) and any(sub.name == prefix for sub in self._sub_flows):
+            raise InvalidFlow(f"two sub-flows have the name {prefix!r}; give one another name: add(flow, name=…)")
         for number, draft in enumerate(drafts, 1):
             draft.step.flow, draft.step.name = self.id, f"{prefix}/{draft.step.name or number}"
         ids = {draft.job.id for draft in drafts}
         for number, draft in enumerate(drafts):
             place = draft.place.inside(part, result=draft.job.id in ends.last, is_list=ends.is_list)
-            is_first = ids.isdisjoint(place.after)
-            drafts[number] = replace(draft, place=_waiting(place, draft.job.task, options) if is_first else place)
+            if ids.isdisjoint(place.after):  # one of its first steps
+                place = _waiting(place, draft.job.task, options, self._told)
+            drafts[number] = replace(draft, place=place)
         try:
             self._add(drafts, options)
         except BaseException:
@@ -289,7 +318,9 @@ class _Adding:
                 draft.step.flow, draft.step.name = other.id, old_name
             raise
         other._used = f"is a part of another flow; add steps to it before other_flow.add({other.name!r})"
-        added = SubFlow(prefix, steps, ends, options)
+        count = len(other.steps)
+        steps = [draft.step for draft in drafts]
+        added = SubFlow(prefix, steps[:count], steps[count:], ends, options)
         for sub in other._sub_flows:
             sub.name = f"{prefix}/{sub.name}"
         self._sub_flows += [added, *other._sub_flows]
@@ -307,9 +338,12 @@ class _Adding:
         name = None if "name" in parameters else kwargs.pop("name", None)
         succeeding = [step._waits() for step in self._each(kwargs.pop("after", None))]
         ending = [step._waits(any=True) for step in self._each(kwargs.pop("after_any", None))]
-        failing = list(self._each(kwargs.pop("after_failure", None)))
+        after_failure = kwargs.pop("after_failure", None)
+        failing = list(self._each(after_failure))
+        if after_failure is not None and not failing:
+            raise InvalidFlow("after_failure names no step, so nothing can fail; leave it out, or do not add the step")
         for sub in failing:
-            if isinstance(sub, SubFlow) and not sub.steps:
+            if isinstance(sub, SubFlow) and not sub._all:
                 raise InvalidFlow(f"{sub!r} has no steps and cannot fail; no step can wait for its failure")
         every = (*succeeding, *ending)
         return _Options(
@@ -328,18 +362,26 @@ class _Adding:
         given: Any = task
         if not isinstance(given, Workable | JobBuilder):
             hint = "; make it a task with @recruiter.task" if callable(given) else ""
-            raise InvalidFlow(f"a step is a task, a job or a workable, not {shown(given)}{hint}")
+            if isinstance(given, Flow):
+                raise InvalidFlow(f"{given!r} cannot be a job for the end of a flow; add() it as a part of the flow")
+            raise InvalidFlow(f"a step is a task, a job, a workable or another flow, not {shown(given)}{hint}")
         if args or kwargs:
-            raise InvalidArguments(f"{shown(task)} has its arguments already")
+            more = ", ".join([*map(shown, args), *(f"{name}=" for name in kwargs)])
+            raise InvalidArguments(
+                f"add() was given a {type(given).__name__}, which has its arguments already, and {more}. It takes only "
+                "after=, after_any=, after_failure=, name= and before_dependents= with it"
+            )
         return task if isinstance(task, JobBuilder) else job_of_workable(self._recruiter, task)
 
     def _draft(self, builder: JobBuilder[Any], options: _Options) -> _Draft:
-        (job, takes), delay = builder.as_step(), builder.delay
-        options.check(job.task)
+        (job, takes, sub_flows), delay = builder.as_step(), builder.delay
+        options.check(job.task, self._told)
+        for sub_flow in sub_flows:
+            options = options.with_the_rest_of(sub_flow)
         for id in takes:
             if options.failed == (id,):
                 raise InvalidFlow(
-                    f"{job.task} takes the result of step {id_told(id)}, which must fail and then has none; pass it "
+                    f"{job.task} takes the result of step {self._told(id)}, which must fail and then has none; pass it "
                     "other data"
                 )
         place = FlowStep(
@@ -356,6 +398,10 @@ class _Adding:
         name = None if options.name is None else "/".join((*self._part, options.name))
         return _Draft(job, place, Step(self.id, job.id, job.task, self._returns(job.task), name))
 
+    def _told(self, id: JobId) -> str:
+        """The step with this id, in a message."""
+        return id_told(id)
+
     def _returns(self, task: str) -> Any:
         """The annotation of the task's result; Any if it is unknown."""
         signature = getattr(self._recruiter.registry.find(task), "signature", None)
@@ -368,14 +414,14 @@ class _Adding:
         for step in given if several else (given,):
             if not isinstance(step, Step | SubFlow):
                 raise InvalidFlow(f"a step waits for steps that `add` returned, not for {shown(step)}")
-            for one in step.steps if isinstance(step, SubFlow) else (step,):
+            for one in step._all if isinstance(step, SubFlow) else (step,):
                 if one.flow != self.id:
                     raise InvalidFlow(f"{step!r} is a step of another flow")
             yield step
 
     def _ids(self, steps: Steps) -> list[JobId]:
         each = self._each(steps)
-        return [one.id for step in each for one in (step.steps if isinstance(step, SubFlow) else (step,))]
+        return [one.id for step in each for one in (step._all if isinstance(step, SubFlow) else (step,))]
 
 
 class StepOptions(TypedDict, total=False):
@@ -388,21 +434,11 @@ class StepOptions(TypedDict, total=False):
     before_dependents: bool
 
 
-def _conditional(places: Mapping[JobId, FlowStep]) -> frozenset[JobId]:
-    """The steps that run only after a failure, and the steps that need such a step."""
-    found: set[JobId] = set()
-    for id in in_order({id: [step for step in place.after if step in places] for id, place in places.items()}):
-        place = places[id]
-        if place.failed or not found.isdisjoint(set(place.after) - place.any):
-            found.add(id)
-    return frozenset(found)
-
-
-def _waiting(place: FlowStep, task: str, options: _Options) -> FlowStep:
+def _waiting(place: FlowStep, task: str, options: _Options, told: Callable[[JobId], str]) -> FlowStep:
     """The place of a step with these dependencies too."""
     required = set(place.after).difference(place.any, place.failed, place.takes)
     any, failed = place.any.union(options.any), place.failed.union(options.failed)
-    _Options((*required, *options.after), tuple(any), tuple(failed)).check(task)
+    _Options((*required, *options.after), tuple(any), tuple(failed)).check(task, told)
     return replace(place, after=tuple(dict.fromkeys((*place.after, *options.waits))), any=any, failed=failed)
 
 
@@ -443,11 +479,11 @@ class Flow(_Adding):
         more = self._options({"after": after, "after_any": after_any, "after_failure": after_failure}, ())
         for id in self._ids(step):
             draft = self._drafts[id]
-            self._drafts[id] = replace(draft, place=_waiting(draft.place, draft.job.task, more))
+            self._drafts[id] = replace(draft, place=_waiting(draft.place, draft.job.task, more, self._told))
 
     def _ends(self) -> _FlowEnds:
         places = {id: draft.place for id, draft in self._drafts.items()}
-        conditional = _conditional(places)
+        conditional = conditional_steps(places.values())
         certain = places.keys() - conditional
         last = frozenset(certain.difference(*(places[id].after for id in certain)))
         return _FlowEnds(last, conditional, self._is_fan_out or len(last) != 1)
@@ -553,7 +589,7 @@ class Flow(_Adding):
             for other in draft.place.after:
                 if other not in self._drafts:
                     raise InvalidFlow(
-                        f"{self._told(id)} takes the result of step {id_told(other)}, which is not a step of flow "
+                        f"{self._told(id)} takes the result of step {self._told(other)}, which is not a step of flow "
                         f"{self.name!r}. Add this flow to the flow of that step: other_flow.add(flow)"
                     )
         in_order({id: draft.place.after for id, draft in self._drafts.items()}, self._told)
@@ -574,8 +610,8 @@ class Flow(_Adding):
         return self._recruiter.instruments.producing(start)
 
     def _told(self, id: JobId) -> str:
-        draft = self._drafts[id]
-        return f"{draft.step.name or draft.job.task} ({id})"
+        draft = self._drafts.get(id)
+        return super()._told(id) if draft is None else f"{draft.step.name or draft.job.task} ({id})"
 
     def _check_not_started(self) -> None:
         if self._used is not None:
@@ -652,8 +688,13 @@ class FlowHandle(_Adding):
     def results(self, steps: Any, timeout: DurationLike | None = None) -> list[Any]:
         """The results of these steps, in the same order, as soon as all have ended. A sub-flow has no result for
         steps that run only after a failure. Raises JobFailed when one has not succeeded, and ResultTimeout."""
-        several = [step for step in self._each(steps) if not isinstance(step, SubFlow) or step.steps]
-        return self._results([id for step in several for id in step._waits().after], timeout)
+        certain = [
+            step.id
+            for each in self._each(steps)
+            for step in ((each,) if isinstance(each, Step) else each.steps)
+            if isinstance(each, Step) or step.id not in each._ends.conditional
+        ]
+        return self._results(certain, timeout)
 
     def _results(self, ids: Sequence[JobId], timeout: DurationLike | None) -> list[Any]:
         until = None if timeout is None else time.monotonic() + to_seconds(timeout)

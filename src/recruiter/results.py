@@ -252,7 +252,9 @@ class JobHandle(Generic[R]):
     def _result_of(self, ended: ArchivedJob) -> R:
         if not ended.done:
             last = ended.last_execution
-            error = f": {last.exception}: {last.message}" if last is not None and last.exception else ""
+            error = f": {ended.reason}" if ended.reason else ""
+            if last is not None and last.exception:
+                error = f": {last.exception}: {last.message}"
             raise JobFailed(f"job {id_told(self.id)} of task {ended.task!r} ended with {ended.why!r}{error}")
         if ended.result is None:  # it returned None, set none in its own transaction, or its result was too large
             return None  # type: ignore[return-value]

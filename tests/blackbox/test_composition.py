@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from runpy import run_path
 from textwrap import dedent
 from typing import Any
@@ -451,7 +452,7 @@ def test_a_sub_flow_has_one_state_and_one_result(local: Recruiter, shop: Shop, s
         handle.sub_flow("middle").wait(0)
     last = next(step for step in handle.steps() if step.name == "last")
     assert "waits for other steps of flow 'outer'" in local.explain(last.job)
-    assert "sub-flow 'middle'; 0 of 1 have ended" in local.explain(last.job)
+    assert "sub-flow 'middle'; 0 of 3 have ended" in local.explain(last.job)
     local.flush_jobs_synchronously()
     middle = handle.sub_flow("middle")
     assert middle.wait(5).counts == {"succeeded": 3}
@@ -745,6 +746,127 @@ def test_a_compensation_cannot_take_the_result_of_the_step_that_must_fail(local:
     first = flow.add(shop.say, "a")
     with pytest.raises(InvalidFlow, match=r"takes the result of step .*, which must fail"):
         flow.add(shop.say, first.result, after_failure=first)
+
+
+@pytest.mark.parametrize("how", ["after", "result"])
+@pytest.mark.parametrize("case", ["the job for the end fails", "a failure that the last step tolerates"])
+def test_the_result_of_a_sub_flow_is_taken_only_when_the_whole_sub_flow_has_succeeded(
+    local: Recruiter, shop: Shop, how: str, case: str
+) -> None:
+    """Given a sub-flow that has failed although its last step has succeeded, then neither a step that waits for it nor
+    a step that takes its result runs."""
+    shop.broken = {"bad"}
+    inner = local.flow("inner")
+    done = inner.add(shop.say, "done")
+    if case == "the job for the end fails":
+        inner.on_success(shop.say, "bad")
+    else:
+        inner.add(shop.join, [done.result], after_any=inner.add(shop.say, "bad"))
+    outer = local.flow("outer")
+    sub = outer.add(inner)
+    if how == "after":
+        outer.add(shop.say, "next", after=sub, name="next")
+    else:
+        outer.add(shop.say, sub.result, name="next")
+    outer.add(shop.say, sub.result, after_any=sub, name="in any case")
+    outer.add(shop.say, "sorry", after_failure=sub, name="sorry")
+    handle = outer.start()
+    local.flush_jobs_synchronously()
+    assert handle.sub_flow("inner").report().state == "failed"
+    states = shop.states(handle)
+    assert (states["next"], states["in any case"], states["sorry"]) == ("skipped", "succeeded", "succeeded")
+
+
+def test_a_step_that_takes_the_result_of_an_empty_group_waits_for_what_the_group_waits_for(
+    local: Recruiter, shop: Shop
+) -> None:
+    shop.broken = {"first"}
+    group = local.fan_out(shop.say, [])
+    handle = local.chain(shop.say.job("first"), group, shop.join).start()
+    local.flush_jobs_synchronously()
+    assert [step.state for step in handle.steps()] == ["failed", "skipped"]
+
+
+def test_dependents_do_not_need_a_compensation_that_was_added_before_them(local: Recruiter, shop: Shop) -> None:
+    """Given a running step that adds a flow with a compensation before its dependents, when the compensation is not
+    needed, then the dependents run."""
+
+    @local.task
+    def whole() -> Any:
+        inner = local.flow("inner")
+        inner.add(shop.say, "undo", after_failure=inner.add(shop.say, "do"))
+        return current_job.flow.add(inner, before_dependents=True).result
+
+    flow = local.flow("outer")
+    first = flow.add(whole)
+    flow.add(shop.say, first.result, name="takes")
+    flow.add(shop.say, "waits", after=first, name="waits")
+    handle = flow.start()
+    local.flush_jobs_synchronously()
+    assert shop.states(handle) == {
+        "takes": "succeeded",
+        "waits": "succeeded",
+        "inner/1": "succeeded",
+        "inner/2": "skipped",
+    }
+
+
+def test_a_step_without_the_result_that_it_needs_names_the_step_that_failed(local: Recruiter, shop: Shop) -> None:
+    shop.broken = {"a"}
+    flow = local.flow("f")
+    first = flow.add(shop.say, "a")
+    flow.add(shop.say, first.result, after_any=first, name="next")
+    handle = flow.start()
+    local.flush_jobs_synchronously()
+    error = str(handle.steps()[1].error)
+    assert f"step {first.id} gave no result" in error
+    assert "annotated `… | None`" in error
+
+
+def test_slips_in_building_a_flow_are_explained(local: Recruiter, shop: Shop) -> None:
+    flow = local.flow("f")
+    first = flow.add(shop.say, "a")
+    with pytest.raises(InvalidFlow, match="after_failure names no step"):
+        flow.add(shop.say, "b", after_failure=[])
+    with pytest.raises(InvalidFlow, match="cannot be a part of itself"):
+        flow.add(flow)
+    job: Any = local.flow("g")
+    with pytest.raises(InvalidFlow, match="cannot be a job for the end of a flow"):
+        flow.on_success(job)
+    job = shop.say.job("c")
+    with pytest.raises(InvalidArguments, match="which has its arguments already, and 4, after_al="):
+        flow.add(job, 4, after_al=first)
+    flow.add(local.chain(shop.say.job("d"), name="sub"))
+    again = local.chain(shop.say.job("e"), name="sub")
+    with pytest.raises(InvalidFlow, match="two sub-flows have the name 'sub'"):
+        flow.add(again)
+    flow.add(again, name="other")
+
+
+def test_the_delay_and_the_expiry_of_a_job_for_the_end_count_from_the_end(
+    local: Recruiter, jobs: Sandbox, shop: Shop
+) -> None:
+    """Given a flow that takes a day, when it ends, then the jobs for its end are due after their own delay, at their
+    own time, or at once if they would have expired meanwhile."""
+
+    @local.task(expires="1 hour")
+    def quick() -> None:
+        shop.ran.append("at once")
+
+    flow = local.flow("f")
+    flow.add(shop.say.job("step").schedule_in("1 day"))
+    flow.on_success(shop.say.job("a day later").schedule_in("1 day"))
+    flow.on_end(shop.say.job("in a week").schedule_at(jobs.clock.now() + timedelta(days=7)))
+    flow.on_end(quick)
+    handle = flow.start()
+    ran: list[list[str]] = []
+    for days in (0, 1, 1, 4, 1):
+        shop.ran.clear()
+        jobs.move_clock(f"{days} days")
+        jobs.run_due()
+        ran.append([*shop.ran])
+    assert ran == [[], ["step", "at once"], ["a day later"], [], ["in a week"]]
+    assert handle.report().ends == {"success": "succeeded", "end": "succeeded"}
 
 
 # -- order, and kills ------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from runpy import run_path
 from textwrap import dedent
 from typing import Any
@@ -24,6 +25,7 @@ from recruiter import (
 )
 from recruiter.testing import Sandbox
 from tests.blackbox.conftest import Written
+from tests.cli_here import here
 from tests.conftest import Starter, eventually
 
 pytestmark = pytest.mark.usefixtures("store")  # prepared
@@ -501,6 +503,72 @@ def test_a_step_cannot_have_the_name_of_a_sleep_or_a_wait(local: Recruiter, jobs
     job = nap.enqueue()
     jobs.run_due()
     assert "a step cannot be named" in local.find(job.id).last_execution.message  # type: ignore[union-attr, operator]
+
+
+def test_the_failures_of_a_step_are_kept_as_one_and_shown(local: Recruiter, jobs: Sandbox, target: str) -> None:
+    """Given a step that fails thirty times, then the job keeps one checkpoint of its failures, and its history tells
+    the number and the last error."""
+    calls: list[int] = []
+
+    def charge() -> str:
+        calls.append(1)
+        if len(calls) <= 30:
+            raise Closed(f"closed for the {len(calls)}th time")
+        return "receipt"
+
+    @local.task
+    def order() -> str:
+        return current_job.once("charge", charge, retry=RetryManyTimes(40, 0))
+
+    job = order.enqueue()
+    while jobs.run_due():
+        pass
+    ended = local.find(job.id)
+    assert (ended.done, len(calls), ended.attempts) == (True, 31, 1)
+    assert [done.name for done in ended.checkpoints] == ["failure of charge", "charge"]
+    (entry,) = [entry for entry in ended.history if entry.what == "step-failed"]
+    assert str(entry).startswith("step 'charge' failed: failure 30 in attempt 1: ")
+    shown = here(target, "job", "show", str(job.id))[1]
+    assert "failure of charge: tests.blackbox.test_durable_waits.Closed: closed for the 30th time" in shown
+
+
+def test_a_field_that_the_type_of_a_result_has_lost_is_reported(local: Recruiter, jobs: Sandbox) -> None:
+    """Given a stored result of a dataclass, when its field gets another name with a default, then the job says so."""
+
+    @dataclass
+    class Receipt:
+        number: int
+        note: str = ""
+
+    @dataclass
+    class NewReceipt:
+        number: int
+        remark: str = ""
+
+    renamed: list[bool] = []
+
+    def charge() -> Receipt:
+        return Receipt(1, "thanks")
+
+    def charge_anew() -> NewReceipt:
+        raise AssertionError
+
+    charge.__annotations__["return"] = Receipt
+    charge_anew.__annotations__["return"] = NewReceipt
+
+    @local.task
+    def order() -> str:
+        receipt: Any = current_job.once("charge", charge_anew if renamed else charge)
+        current_job.wait_for("sent")
+        return str(receipt.number)
+
+    job = order.enqueue()
+    jobs.run_due()
+    renamed.append(True)
+    local.signal(job.id, "sent")
+    jobs.run_due()
+    assert job.result(5) == "1"
+    assert "fields of stored results not used by the code any more: note of 'charge'" in local.explain(job.id)
 
 
 # -- signals that no wait takes --------------------------------------------------------------------------------------

@@ -243,7 +243,9 @@ def _texts(job: Job, lines: int, width: int) -> Iterator[tuple[str, str]]:
     if isinstance(job, ArchivedJob) and job.result is not None:
         yield "result", _document(shown_payload(job.result), width)
     if job.checkpoints:
-        yield "checkpoints", "\n".join(f"{_exactly(done.at)}  {done.name}" for done in job.checkpoints)
+        told = (f"{done.name}: {_first_line(done.problem)}" if done.problem else done.name for done in job.checkpoints)
+        times = (_exactly(done.at) for done in job.checkpoints)
+        yield "checkpoints", "\n".join(map("  ".join, zip(times, told, strict=True)))
     attempts = list(_numbered(job))
     for (number, attempt), later in zip_longest(attempts, job.executions[1:]):
         same = later is not None and later.trace == attempt.trace

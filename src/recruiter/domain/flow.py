@@ -18,7 +18,7 @@ each step once: a step with one dependency stands under it; a step with several 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum, StrEnum, auto
@@ -130,11 +130,25 @@ def culprits(step: FlowStep, states: Mapping[JobId, StepState]) -> list[JobId]:
     return [each for each in step.after if each not in optional and states.get(each, StepState.GONE) in _BAD]
 
 
-def joined(step: FlowStep, running: JobId, added: Sequence[JobId]) -> FlowStep:
+def conditional_steps(places: Iterable[FlowStep]) -> frozenset[JobId]:
+    """The steps that run only after a failure, and the steps that need such a step. Without a failure they are skipped,
+    and nothing is missing."""
+    by_id = {place.step: place for place in places}
+    found: set[JobId] = set()
+    for id in in_order({id: [step for step in place.after if step in by_id] for id, place in by_id.items()}):
+        place = by_id[id]
+        if place.failed or not found.isdisjoint(set(place.after) - place.any):
+            found.add(id)
+    return frozenset(found)
+
+
+def joined(
+    step: FlowStep, running: JobId, added: Sequence[JobId], conditional: Collection[JobId] = frozenset()
+) -> FlowStep:
     """The place of a step that waits for a running step, after the running step has added steps before its dependents.
-    The step waits for the added steps in the same way."""
+    The step waits for the added steps in the same way; for a conditional one, any end will do."""
     after = tuple(dict.fromkeys((*step.after, *added)))
-    any = step.any.union(added) if running in step.any else step.any
+    any = step.any.union(added if running in step.any else () if running in step.failed else conditional)
     failed = step.failed.union(added) if running in step.failed else step.failed
     return replace(step, after=after, any=any, failed=failed)
 

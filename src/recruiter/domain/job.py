@@ -42,7 +42,7 @@ class Checkpoint(NamedTuple):
     result: Any = None
     """In its stored form."""
     problem: str | None = None
-    """Why there is no result: it could not be stored, or no signal came in time."""
+    """Why there is no result: it could not be stored, no signal came in time, or the error of a failed step."""
 
 
 class Signal(NamedTuple):
@@ -102,6 +102,10 @@ class Happened(StrEnum):
     """It left its worker to wait for a signal."""
     CONTINUED = "continued"
     """A wait for a signal has ended: the signal came, or its time was over."""
+    STEP_FAILED = "step-failed"
+    """A durable step with its own retry policy has failed, and is tried again."""
+    STEP_GAVE_UP = "step-gave-up"
+    """Such a step has failed for good, and the job went on."""
     FLOW_PAUSED = "flow-paused"
     CANCELLED = "cancelled"
     """At the request of a person."""
@@ -138,6 +142,10 @@ class HistoryEntry(NamedTuple):
                 text = f"left its slot to wait for the signal {new!r}"
             case Happened.CONTINUED:
                 text = f"ended its wait for the signal {new!r}"
+            case Happened.STEP_FAILED:
+                text = f"step {new!r} failed"
+            case Happened.STEP_GAVE_UP:
+                text = f"step {new!r} failed for good"
             case Happened.RECOVERED:
                 text = f"recovered as {new}" if self.new is not None else f"made to repeat {old}"
             case _:
@@ -316,6 +324,13 @@ class Job:
                 reason = "the signal did not come in time" if done.problem == NO_SIGNAL else None
                 names = waited[1].replace(", ", " or ")
                 entries.append(HistoryEntry(done.at, Happened.CONTINUED, reason=reason, new=names))
+            elif done.name.startswith(FAILURE) and isinstance(done.result, dict):
+                place = f"failure {done.result.get('number')} in attempt {done.result.get('attempt')}"
+                step = done.name.removeprefix(f"{FAILURE}of ")
+                entries.append(HistoryEntry(done.at, Happened.STEP_FAILED, reason=f"{place}: {done.problem}", new=step))
+            elif done.name.startswith(GAVE_UP):
+                step = done.name.removeprefix(GAVE_UP)
+                entries.append(HistoryEntry(done.at, Happened.STEP_GAVE_UP, reason=done.problem, new=step))
         if self.waits_for is not None:
             entries.append(HistoryEntry(self.waits_for.since, Happened.WAITED, new=" or ".join(self.waits_for.names)))
         if self.cancel is not None and self.cancel.at is not None:

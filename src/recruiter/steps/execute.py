@@ -510,13 +510,16 @@ def _results(document: Document) -> Sequence[Document] | None:
 
 def _without_results(document: Document, error: InvalidArguments) -> InvalidArguments:
     """The same, and which of the steps whose results it takes have none."""
-    missing = [each["step"] for each in _results(document) or () if each.get("value") is None and "items" not in each]
+    results = {result["step"]: result for result in _results(document) or ()}
+    takes = (document.get("flow") or {}).get("takes") or results
+    missing = [step for step in takes if "items" not in (found := results.get(step, {})) and found.get("value") is None]
     if not missing:
         return error
     steps = ", ".join(str(step) for step in missing)
     return InvalidArguments(
         f"{error}. Its arguments need the results of other steps, and step {steps} gave no result: it returned none, "
-        f"did not succeed, or returned more than can be kept; `recruiter job show {missing[0]}` shows the reason"
+        f"did not succeed, or returned more than can be kept; `recruiter job show {missing[0]}` shows the reason. A "
+        "parameter that may be without a result is annotated `… | None`"
     )
 
 

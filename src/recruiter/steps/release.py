@@ -282,7 +282,7 @@ class _FlowPass:
     ) -> None:
         """Raises InvalidJob."""
         try:
-            fields = released_fields(document, place, now)
+            fields = released_fields(document, now)
         except (TypeError, ValueError, OverflowError, KeyError, InvalidJob) as error:
             raise InvalidJob(
                 f"its document cannot be a job ({type(error).__name__}); somebody wrote it by hand"
@@ -343,14 +343,17 @@ class _FlowPass:
         last = self._steps.last_jobs(self._id, [failed[0] for failed in archived.values()], session)
         reasons: dict[JobId, str] = {}
         for id, failed in archived.items():
-            name = last[failed[0]]["_id"] if failed[0] in last else failed[0]
-            if len(failed) == 1:
-                reasons[id] = f"step {name} has not succeeded, and this one waited for it"
-            else:
+            job = last.get(failed[0], {"_id": failed[0]})
+            name = job.get("flow", {}).get("name")
+            step = id_told(job["_id"]) if name is None else f"{name!r} ({id_told(job['_id'])})"
+            if len(failed) > 1:
                 total = len(found[id][0].after)
-                reasons[id] = (
-                    f"{len(failed)} of the {total} steps that it waited for have not succeeded, {name} among them"
-                )
+                reason = f"{len(failed)} of the {total} steps that it waited for have not succeeded, {step} among them"
+            elif job.get("why") == Why.DEPENDENCY_FAILED and job.get("reason"):
+                reason = job["reason"]  # it names the step that failed first
+            else:
+                reason = f"step {step} has not succeeded, and this one waited for it"
+            reasons[id] = reason
         return reasons
 
     def _write(self, writes: _Writes, session: InTransaction) -> Released:
@@ -380,7 +383,7 @@ class _FlowPass:
             return Released()
         state = outcome(self._steps.count_failed(self._id, session), flow.cancel is not None)
         due = due_at_the_end(state, flow.run)
-        jobs = [{**job, "created_at": now, "scheduled_at": now} for on, job in flow.ends if on in due]
+        jobs = [_made_at_the_end(job, now) for on, job in flow.ends if on in due]
         # The flow promised that these jobs run, and the id of one may have been used meanwhile.
         used = self._store.transactions.ids_in_use([job["_id"] for job in jobs], session)
         renamed = {id: new_id() for id in used}
@@ -415,12 +418,12 @@ class _Writes:
         self.reasons[id] = reason
 
 
-def released_fields(document: Document, place: FlowStep, now: datetime) -> Document:
+def released_fields(document: Document, now: datetime) -> Document:
     """The new fields of a released step: from now on it is an ordinary job. A step that had been released before its
     flow was paused may run, or have run, and keeps its time."""
     if document["flow"].get("released") is True:
         return {"lane": lane_of(document)}
-    due = max(after(now, timedelta(seconds=place.delay or 0)), document["scheduled_at"])
+    due = max(after(now, timedelta(seconds=document["flow"].get("delay") or 0)), document["scheduled_at"])
     fields: Document = {"lane": lane_of(document)}
     if due > now:
         fields["scheduled_at"] = due
@@ -431,3 +434,10 @@ def released_fields(document: Document, place: FlowStep, now: datetime) -> Docum
     if document.get("expires_in") is not None:
         fields["expires_at"] = expiry(due, document["expires_in"])
     return fields
+
+
+def _made_at_the_end(job: Document, now: datetime) -> Document:
+    """The job for the end of a flow. Its delay and its expiry count from the end of the flow."""
+    fields = released_fields(job, now)
+    fields.pop("flow.due", None)
+    return {**job, "created_at": now, "scheduled_at": now, **fields}

@@ -216,12 +216,7 @@ class FlowSteps:
         """The waiting or running job of each of these steps, or else the last job that ended: its id and task, and
         `done` if it has ended. Steps that no longer exist are left out."""
         last: dict[JobId, Document] = {}
-        fields = {
-            **dict.fromkeys(("flow.id", "flow.step", "flow.name", "flow.part"), 1),
-            "task": 1,
-            "done": 1,
-            "why": 1,
-        }
+        fields = dict.fromkeys(("flow.id", "flow.step", "flow.name", "flow.part", "task", "done", "why", "reason"), 1)
         for some in _in_parts(steps):
             query = {"flow.id": flow, "flow.step": {"$in": some}}
             ended = {**query, "$or": [{"done": True}, {"recovered_as": None}]}

@@ -26,7 +26,7 @@ from pymongo.client_session import ClientSession
 from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure, PyMongoError
 
 from recruiter.async_face import waiting_caller
-from recruiter.domain.flow import FlowStep, joined
+from recruiter.domain.flow import FlowStep, conditional_steps, joined
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE, id_told
 from recruiter.domain.state import Why
@@ -403,13 +403,14 @@ class InSession:
         """Writes these steps into the dependencies of every step that waits for the running step, or that was given up
         and may come back. Steps that they wait for are left out: they could never start."""
         new, places = [*(job.id for job in jobs), *known], [job.flow for job in jobs if job.flow is not None]
+        conditional = conditional_steps(places)
         first = self.all_before(flow, [*known, *(id for place in places for id in place.after)])
         waits = {"flow.id": flow, "$or": [{"flow.after": running}, {"flow.many": running}]}
         given_up = {"why": Why.DEPENDENCY_FAILED.value, "recovered_as": None}
         for collection, where in ((self._waiting, {"lane": BLOCKED_LANE}), (self._ended, given_up)):
             steps = {job["_id"]: flow_of(job) for job in collection.find({**waits, **where}, {"flow": 1})}
             updates = [
-                UpdateOne({"_id": id}, {"$set": dependencies(joined(place, running, new))})
+                UpdateOne({"_id": id}, {"$set": dependencies(joined(place, running, new, conditional))})
                 for id, place in steps.items()
                 if place is not None and place.step not in first
             ]

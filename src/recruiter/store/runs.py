@@ -25,11 +25,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from itertools import count, takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID, uuid4
 
-from recruiter.domain.arguments.typed import decode_result, encode_result
+from recruiter.domain.arguments.typed import decode_result, encode_result, lost_fields
 from recruiter.domain.job import FAILURE, GAVE_UP, NO_SIGNAL, Checkpoint, JobId, Signal, SignalWait, check_checkpoint
 from recruiter.domain.names import id_told
 from recruiter.domain.text import plural
@@ -141,9 +140,13 @@ _RESERVED = re.compile(r"sleep \d+$|wait_for |wait_for_any |failure |gave up ")
 _MAX_NAMES = 5
 
 
-def failure_name(step: str, attempt: int, number: int) -> str:
-    """The checkpoint of a failure of a step that has its own retry policy."""
-    return f"{FAILURE}{number} of {step} in attempt {attempt}"
+class StepFailures(NamedTuple):
+    """How often a step with its own retry policy has failed in one attempt of the job. It is the stored result of the
+    checkpoint `failure of …`, which has the time and the error of the last failure."""
+
+    attempt: int
+    number: int
+    first: datetime
 
 
 def check_step_name(name: str) -> str:
@@ -184,6 +187,8 @@ class Checkpoints:
         """The waits for signals that this run has reached, in their order."""
         self._used: dict[str, None] = {}
         """The checkpoints that this run has reached, in their order."""
+        self._lost: set[str] = set()
+        """The fields of stored results that the types of the code do not have."""
         self._numbering = threading.Lock()
         self._given_up: dict[str, Checkpoint] = {}
         """The steps that have given up in this run."""
@@ -238,7 +243,11 @@ class Checkpoints:
         if checkpoint.problem is None:
             opened = self._payload.open(Sealed.CHECKPOINT, self._owner, checkpoint.result, checkpoint.name)
             try:
-                return decode_result(opened, returns)
+                result = decode_result(opened, returns)
+                if checkpoint.name in self._before:
+                    lost = lost_fields(opened, encode_result(result, returns))
+                    self._lost.update(f"{field} of {checkpoint.name!r}" for field in lost)
+                return result
             except UnsupportedValue as mismatch:
                 raise UnsupportedValue(
                     f"step {checkpoint.name!r} of job {self._document['_id']!r} was done by other code, and its stored "
@@ -278,16 +287,24 @@ class Checkpoints:
         self._waits.clear()
         self._used.clear()
 
-    def slept(self, name: str, problem: str | None = None) -> list[Document]:
+    def slept(self, name: str) -> list[Document]:
         """All checkpoints, with a sleep of this name: the sleep ends when the job runs again."""
-        self._kept |= {checkpoint.name: checkpoint for checkpoint in self._given_up.values()}
-        slept = checkpoint_document(Checkpoint(name, self._now(), problem=problem))
-        return [*self._fields().get("checkpoints", ()), slept]
+        return self._all_with(Checkpoint(name, self._now()))
 
-    def failures(self, step: str, attempt: int) -> list[Checkpoint]:
+    def _all_with(self, last: Checkpoint) -> list[Document]:
+        given_up = {checkpoint.name: checkpoint for checkpoint in self._given_up.values()}
+        return [checkpoint_document(kept) for kept in {**self._kept, **given_up, last.name: last}.values()]
+
+    def failures(self, step: str, attempt: int) -> StepFailures | None:
         """The failures of a step with its own retry policy, in this attempt of the job."""
-        names = (failure_name(step, attempt, number) for number in count(1))
-        return list(takewhile(lambda failure: failure is not None, map(self._kept.get, names)))  # type: ignore[arg-type]
+        kept = self._kept.get(f"{FAILURE}of {step}")
+        if kept is None or not isinstance(kept.result, dict) or kept.result.get("attempt") != attempt:
+            return None
+        return StepFailures(**kept.result)
+
+    def with_failures(self, step: str, failures: StepFailures, error: str) -> list[Document]:
+        """All checkpoints, with the failures of this step."""
+        return self._all_with(Checkpoint(f"{FAILURE}of {step}", self._now(), failures._asdict(), error))
 
     def give_up(self, step: str, problem: str) -> None:
         """A step with its own retry policy has failed for the last time. If the job goes on, this is stored before its
@@ -304,6 +321,10 @@ class Checkpoints:
     def changes(self) -> str | None:
         """The changes in the code since an earlier run, for a run that has passed all its checkpoints. The order means
         something only in a job that runs in one thread."""
+        if self._lost:
+            return (
+                f"fields of stored results not used by the code any more: {', '.join(sorted(self._lost)[:_MAX_NAMES])}"
+            )
         before = [name for name in self._before if not name.startswith((FAILURE, GAVE_UP))]
         unused = [name for name in before if name not in self._used]
         in_code = [name for name in self._used if name in before]

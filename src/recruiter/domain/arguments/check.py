@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import Any, get_type_hints
 
 from recruiter.domain.arguments import results
-from recruiter.domain.arguments.results import HasResult, Unfilled, WithResults, contains_results
+from recruiter.domain.arguments.results import HasResult, SubFlowResults, Unfilled, WithResults, contains_results
 from recruiter.domain.arguments.typed import Mismatch, Slot, spelled
 from recruiter.domain.arguments.values import KEYS_THAT_CHANGE, Refused, type_name
 from recruiter.errors import InvalidArguments, UnsupportedValue
@@ -192,6 +192,8 @@ class Signature:
     def _stored(self, slot: Slot, value: Any, place: str) -> Any:
         try:
             try:
+                if isinstance(value, SubFlowResults):  # which may be empty, and then looks like any other list
+                    return results.stored(value, slot.annotation)
                 return slot.store(value)
             except (Mismatch, Refused):
                 if contains_results(value, HasResult):

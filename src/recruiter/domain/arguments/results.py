@@ -10,7 +10,7 @@ They are restored by the annotation of the parameter, like every argument.
 from __future__ import annotations
 
 import collections.abc
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, NoReturn, Union, cast, get_args, get_origin
 
@@ -25,19 +25,25 @@ _PLACE = "result"
 class StepResult:
     """The result of a step, as an argument of another step of its flow."""
 
-    __slots__ = ("flow", "returns", "step")
+    __slots__ = ("flow", "name", "returns", "step", "sub_flow")
 
-    def __init__(self, step: JobId, returns: Any = Any, flow: object = None) -> None:
+    def __init__(
+        self, step: JobId, returns: Any = Any, flow: object = None, sub_flow: object = None, name: str | None = None
+    ) -> None:
         self.step = step
+        self.name = name
+        """The name of the step or of its task, for messages."""
         self.returns = returns
         self.flow = flow
+        self.sub_flow = sub_flow
+        """The sub-flow whose result it is: who takes it waits for the whole sub-flow."""
 
     def stored(self) -> dict[str, Any]:
         """As the result of a step: its own result is the result of the other step."""
         return {TAG: _PLACE, "step": self.step}
 
     def __repr__(self) -> str:
-        return f"the result of step {self.step!r}"
+        return f"the result of step {str(self.step) if self.name is None else self.name!r}"
 
     def __bool__(self) -> NoReturn:
         raise self._not_there_yet("an `if` or `and` around it")
@@ -64,6 +70,14 @@ def delegated(stored: Any) -> JobId | list[JobId] | None:
     return stored["step"] if isinstance(stored, dict) and stored.get(TAG) == _PLACE and "step" in stored else None
 
 
+class SubFlowResults(list[StepResult]):
+    """The result of a sub-flow that has a list of results, which may be empty."""
+
+    def __init__(self, results: Iterable[StepResult], sub_flow: object) -> None:
+        super().__init__(results)
+        self.sub_flow = sub_flow
+
+
 class HasResult:
     """A step of a flow. It is no argument itself; its result is."""
 
@@ -74,6 +88,8 @@ class WithResults(dict[str, Any]):
 
 class Unfilled:
     """A stored argument in which the result of a step is still missing."""
+
+    sub_flow: object = None
 
 
 class _UnfilledDict(dict[str, Any], Unfilled):
@@ -86,7 +102,7 @@ class _UnfilledList(list[Any], Unfilled):
 
 def contains_results(value: Any, kind: type = StepResult, depth: int = 0) -> bool:
     """Whether there is the result of a step in it, at any depth; or something of another kind."""
-    if isinstance(value, kind):
+    if isinstance(value, kind) or (kind is StepResult and isinstance(value, SubFlowResults)):
         return True
     if depth > MAX_DEPTH:
         return False
@@ -102,7 +118,9 @@ def stored(value: Any, annotation: Any) -> Any:
         if not may_fit(value.returns, annotation):
             expected, returns = spelled(annotation), spelled(value.returns)
             raise Mismatch(f"expected {expected}, got the result of a step, which is {returns}")
-        return _UnfilledDict({TAG: _PLACE, "step": value.step})
+        unfilled: Any = _UnfilledDict({TAG: _PLACE, "step": value.step})
+        unfilled.sub_flow = value.sub_flow
+        return unfilled
     if not contains_results(value):
         return slot_of(annotation).store(value)
     if isinstance(value, dict):
@@ -110,7 +128,9 @@ def stored(value: Any, annotation: Any) -> Any:
     item = _item_of(annotation, (list, tuple, collections.abc.Sequence, collections.abc.Iterable))
     if isinstance(value, tuple) and get_origin(annotation) is not tuple and annotation is not Any:
         raise Mismatch(f"expected {spelled(annotation)}, got a tuple of results; pass a list")
-    return _UnfilledList(stored(element, item) for element in value)
+    elements = _UnfilledList(stored(element, item) for element in value)
+    elements.sub_flow = value.sub_flow if isinstance(value, SubFlowResults) else None
+    return elements
 
 
 def _stored_mapping(value: dict[Any, Any], annotation: Any) -> _UnfilledDict:
@@ -162,6 +182,13 @@ def steps_in(value: Any) -> list[JobId]:
     found: dict[JobId, None] = {}
     _replaced(value, lambda step: found.setdefault(step))
     return list(found)
+
+
+def sub_flows_in(value: Any) -> list[Any]:
+    """The sub-flows whose results are among arguments that have just been stored."""
+    found = [value.sub_flow] if isinstance(value, Unfilled) and value.sub_flow is not None else []
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return [*found, *(sub_flow for item in inner for sub_flow in sub_flows_in(item))]
 
 
 def filled(args: Any, results: Sequence[Mapping[str, Any]]) -> Any:

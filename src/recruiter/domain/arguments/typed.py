@@ -15,6 +15,7 @@ import collections.abc
 import inspect
 import math
 import sys
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -188,6 +189,18 @@ def decode_result(document: Any, annotation: Any = Any) -> Any:
         return slot_of(annotation).restore(document)
     except Mismatch as mismatch:
         raise UnsupportedValue(f"result: {mismatch}") from None
+
+
+def lost_fields(document: Any, again: Any) -> Iterator[str]:
+    """The fields of a stored result that are missing when the decoded result is stored again: its type had them."""
+    if isinstance(document, dict) and isinstance(again, dict):
+        for name, value in document.items():
+            if name in again:
+                yield from (f"{name}.{inner}" for inner in lost_fields(value, again[name]))
+            else:
+                yield str(name)
+    elif isinstance(document, list) and isinstance(again, list):
+        yield from (name for pair in zip(document, again, strict=False) for name in lost_fields(*pair))
 
 
 def _changes(value: Any, how: str, other: Any) -> str:
