@@ -24,7 +24,7 @@ from bson import ObjectId
 from recruiter.async_face import async_face
 from recruiter.builder import JobBuilder, job_by_name, job_of_workable
 from recruiter.domain.arguments.results import HasResult, StepResult, SubFlowResults
-from recruiter.domain.duration import DurationLike, to_seconds
+from recruiter.domain.duration import DurationLike, brief, to_seconds
 from recruiter.domain.flow import FlowStep, On, conditional_steps, in_order
 from recruiter.domain.job import Job, JobId, check_checkpoint
 from recruiter.domain.names import check_remark, check_text, id_told
@@ -661,7 +661,7 @@ class FlowHandle(_Adding):
             flow = found(self._recruiter.store, self.id)
             return report if flow.state.ended and (report := self.report()).state.ended else None
 
-        return _waited_for(ended, f"flow {self.id}", timeout)
+        return _waited_for(ended, f"flow {self.id}", timeout, lambda: self.report().note)
 
     await_ = async_face(wait, runs_user_code=True)
 
@@ -733,7 +733,7 @@ class FlowHandle(_Adding):
 
     def pause(self, *, by: str | None = None, reason: str | None = None) -> None:
         """Starts no further step. Running steps continue, and assigned steps may still start until the next heartbeat
-        of their worker. Raises FlowNotFound."""
+        of their worker. Raises FlowNotFound, and InvalidFlow when all steps have succeeded."""
         check_remark(by, reason)
         pause_flow(self._recruiter.store, self.id, self._recruiter.clock.now(), by, reason)
 
@@ -865,7 +865,7 @@ class SubFlowHandle:
             report = self.report()
             return report if report.ended else None
 
-        return _waited_for(ended, f"sub-flow {self.name!r}", timeout)
+        return _waited_for(ended, f"sub-flow {self.name!r}", timeout, lambda: self._flow.report().note)
 
     await_ = async_face(wait, runs_user_code=True)
 
@@ -895,15 +895,18 @@ class SubFlowHandle:
         return f"SubFlowHandle({self.name!r})"
 
 
-def _waited_for(ended: Callable[[], R | None], name: str, timeout: DurationLike | None) -> R:
-    """The first answer. Raises ResultTimeout."""
+def _waited_for(
+    ended: Callable[[], R | None], name: str, timeout: DurationLike | None, note: Callable[[], str | None]
+) -> R:
+    """The first answer. Raises ResultTimeout, with a note."""
     until = None if timeout is None else time.monotonic() + to_seconds(timeout)
     pause = _FIRST_LOOK
     while True:
         if (report := ended()) is not None:
             return report
         if until is not None and time.monotonic() >= until:
-            raise ResultTimeout(f"{name} has not ended in time; it continues, and you can wait again")
+            state = f"it was {text}" if (text := note()) else "it continues, and you can wait again"
+            raise ResultTimeout(f"{name} has not ended within {brief(to_seconds(timeout or 0))}; {state}")
         time.sleep(pause if until is None else max(0.0, min(pause, until - time.monotonic())))
         pause = min(1.2 * pause, _LONGEST_BETWEEN_LOOKS)
 

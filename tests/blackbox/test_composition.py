@@ -14,7 +14,16 @@ from typing import Any
 import pytest
 from pymongo.errors import OperationFailure
 
-from recruiter import FlowState, InvalidArguments, InvalidFlow, Recruiter, ResultTimeout, Superseded, current_job
+from recruiter import (
+    FlowState,
+    InvalidArguments,
+    InvalidFlow,
+    JobFailed,
+    Recruiter,
+    ResultTimeout,
+    Superseded,
+    current_job,
+)
 from recruiter.crypto import Zlib
 from recruiter.testing import Sandbox
 from tests.blackbox.conftest import Written
@@ -448,7 +457,7 @@ def test_a_sub_flow_has_one_state_and_one_result(local: Recruiter, shop: Shop, s
         ("middle", "blocked"),
         ("middle/letters", "blocked"),
     ]
-    with pytest.raises(ResultTimeout, match="sub-flow 'middle' has not ended in time"):
+    with pytest.raises(ResultTimeout, match="sub-flow 'middle' has not ended within"):
         handle.sub_flow("middle").wait(0)
     last = next(step for step in handle.steps() if step.name == "last")
     assert "waits for other steps of flow 'outer'" in local.explain(last.job)
@@ -867,6 +876,40 @@ def test_the_delay_and_the_expiry_of_a_job_for_the_end_count_from_the_end(
         ran.append([*shop.ran])
     assert ran == [[], ["step", "at once"], ["a day later"], [], ["in a week"]]
     assert handle.report().ends == {"success": "succeeded", "end": "succeeded"}
+
+
+def test_a_second_cancel_and_a_pause_after_the_end_change_nothing(local: Recruiter, shop: Shop) -> None:
+    cancelled = local.chain(shop.say.job("a"), shop.say.job("b")).start()
+    assert cancelled.cancel(by="ada", reason="no more") == 2
+    assert cancelled.cancel() == 0
+    assert cancelled.report().note == "cancelled by ada: no more"
+    with pytest.raises(InvalidFlow, match="cancelled by ada; recover it before you add steps"):
+        cancelled.add(shop.say, "c")
+    succeeded = local.chain(shop.say.job("a")).start()
+    local.flush_jobs_synchronously()
+    with pytest.raises(InvalidFlow, match="has ended already .succeeded.; nothing to pause"):
+        succeeded.pause()
+    assert succeeded.recover() == 0
+    assert (succeeded.report().state, succeeded.report().note) == (FlowState.SUCCEEDED, None)
+
+
+def test_waiting_for_a_paused_flow_names_the_person_who_paused_it(local: Recruiter, shop: Shop) -> None:
+    handle = local.chain(shop.say.job("a")).start()
+    handle.pause(by="ada")
+    with pytest.raises(ResultTimeout, match="has not ended within 10ms; it was paused by ada"):
+        handle.wait("10ms")
+
+
+def test_the_result_of_a_skipped_step_names_the_step_that_failed_first(local: Recruiter, shop: Shop) -> None:
+    shop.broken = {"a"}
+    flow = local.flow("f")
+    first = flow.add(shop.say, "a", name="first")
+    second = flow.add(shop.say, first.result, name="second")
+    flow.add(shop.say, second.result, name="third")
+    handle = flow.start()
+    local.flush_jobs_synchronously()
+    with pytest.raises(JobFailed, match=rf"'dependency-failed': step 'first' .{first.id}. has not succeeded"):
+        handle["third"].result(5)
 
 
 # -- order, and kills ------------------------------------------------------------------------------------------------

@@ -571,6 +571,24 @@ def test_a_field_that_the_type_of_a_result_has_lost_is_reported(local: Recruiter
     assert "fields of stored results not used by the code any more: note of 'charge'" in local.explain(job.id)
 
 
+def test_changed_code_is_reported_by_a_job_that_ends_in_its_own_transaction(local: Recruiter, jobs: Sandbox) -> None:
+    names = ["charge"]
+
+    @local.task
+    def order() -> None:
+        current_job.once(names[0], str, 7)
+        current_job.wait_for("sent")
+        with current_job.transaction():
+            pass
+
+    job = order.enqueue()
+    jobs.run_due()
+    names[0] = "pay"
+    local.signal(job.id, "sent")
+    jobs.run_due()
+    assert "not used by the code any more: 'charge'" in local.explain(job.id)
+
+
 # -- signals that no wait takes --------------------------------------------------------------------------------------
 
 

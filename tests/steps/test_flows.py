@@ -389,7 +389,7 @@ class TestRecovering:
         retry = f"recruiter flow recover {handle.id}"
         advice = f"Recover the step that failed first to resume the flow, or all that failed: {retry}"
         assert explain(last_b).endswith(f": step {recovered.id} {failed}. {advice}")
-        assert explain(last_c).endswith(f": step {last_b} {failed}. {advice}")
+        assert explain(last_c).endswith(f": step {recovered.id} {failed}. {advice}")  # which failed first
         for step, last in ((a, recovered.id), (b, last_b), (c, last_c)):
             assert explain(step.id).endswith(f"; it was recovered, and the last job of its step is {last}")
         assert {step.job: step.error for step in handle.steps()}[last_b] == f"step {recovered.id} {failed}"

@@ -1,4 +1,4 @@
-"""Control flow: a flow is paused, resumed, cancelled or retried as a whole.
+"""Control flow: a flow is paused, resumed, cancelled or recovered as a whole.
 
 The request is written on the flow's document, together with a marker, in one transaction. The leader's release writes
 that document too, so the later transaction sees the earlier one. Then the steps are moved, as many as there
@@ -14,6 +14,7 @@ from functools import partial
 from bson import ObjectId
 from bson.raw_bson import RawBSONDocument
 
+from recruiter.domain.flow import FlowState
 from recruiter.domain.job import Cancellation, JobId
 from recruiter.errors import FlowNotFound, InvalidFlow
 from recruiter.store.batches import ids_in_batches
@@ -28,17 +29,16 @@ _MAX_STEPS_PER_TRANSACTION = 500
 
 def pause_flow(store: Store, flow: ObjectId, now: datetime, by: str | None, reason: str | None) -> None:
     """No step of it starts from now on; running steps continue. Workers hand back steps that they hold and have not
-    started, with their next heartbeat. Raises FlowNotFound."""
+    started, with their next heartbeat. Raises FlowNotFound, and InvalidFlow when all its steps have succeeded."""
 
-    def write(session: InTransaction) -> int | None:
-        holds = store.flows.pause(flow, {"at": now, "by": by, "reason": reason}, session)
-        if holds is not None:
-            store.flows.leave([Marker(flow, all=True)], session)
-        return holds
+    def write(session: InTransaction) -> int:
+        found = _found(store, flow, session)
+        if found.outcome is FlowState.SUCCEEDED:  # one that failed may be paused before it is recovered
+            _check_goes_on(store, found, "pause", session)
+        store.flows.leave([Marker(flow, all=True)], session)
+        return store.flows.pause(flow, {"at": now, "by": by, "reason": reason}, session)
 
     holds = store.transactions.by_hand(write)
-    if holds is None:
-        raise _not_found(flow)
     store.flow_steps.hold(flow, holds, Cancellation(now, by, reason))
     store.flows.look_again_unless(flow, holds)
     store.roster.tell_of_pauses()
@@ -47,31 +47,32 @@ def pause_flow(store: Store, flow: ObjectId, now: datetime, by: str | None, reas
 def resume_flow(store: Store, flow: ObjectId) -> None:
     """Raises FlowNotFound."""
 
-    def write(session: InTransaction) -> bool:
-        there = store.flows.resume(flow, session)
-        if there:
-            store.flows.leave([Marker(flow, all=True)], session)
-        return there
+    def write(session: InTransaction) -> None:
+        _found(store, flow, session)
+        store.flows.resume(flow, session)
+        store.flows.leave([Marker(flow, all=True)], session)
 
-    if not store.transactions.by_hand(write):
-        raise _not_found(flow)
+    store.transactions.by_hand(write)
     store.roster.tell_of_pauses()
 
 
 def cancel_flow(store: Store, flow: ObjectId, now: datetime, by: str | None, reason: str | None) -> int:
-    """Cancels every step that has not ended; returns how many. Raises FlowNotFound, and InvalidFlow when all have."""
+    """Cancels every step that has not ended; returns how many. Raises FlowNotFound, and InvalidFlow when all have. The
+    first person who cancels the flow is remembered."""
     flag = {"at": now, "by": by, "reason": reason}
 
     def write(session: InTransaction) -> tuple[int, int]:
         found = _found(store, flow, session)
-        if not store.flow_steps.goes_on(flow, session):
-            state = "" if found.outcome is None else f" ({found.outcome.value})"
-            raise InvalidFlow(f"flow {found.name!r} ({flow}) has ended already{state}; nothing to cancel")
+        _check_goes_on(store, found, "cancel", session)
+        count = store.flow_steps.count_to_cancel(flow, session)
+        if found.cancel is not None and not count:
+            return 0, found.cancels
         store.flows.leave([Marker(flow, all=True)], session)
-        return store.flow_steps.count_to_cancel(flow, session), store.flows.cancel(flow, flag, session) or 0
+        return count, store.flows.cancel(flow, flag, session)
 
     count, cancels = store.transactions.by_hand(write)
-    store.flow_steps.flag(flow, flag, cancels)
+    if count:
+        store.flow_steps.flag(flow, flag, cancels)
     return count
 
 
@@ -104,8 +105,10 @@ def _retry_some(
         if found.cancel is not None and store.flow_steps.goes_on(flow, session):
             raise InvalidFlow(
                 f"flow {found.name!r} ({flow}) is being cancelled, and some of its steps have not ended yet; "
-                "retry it when it has ended (wait)"
+                "recover it when it has ended (wait)"
             )
+        if found.cancel is None and not jobs:
+            return 0
         if found.cancel is not None:
             store.flows.lift_cancel(flow, session)
         store.flows.leave([Marker(flow, all=True)], session)
@@ -115,9 +118,11 @@ def _retry_some(
 def _found(store: Store, flow: ObjectId, session: InTransaction) -> StoredFlow:
     found = store.flows.get_many([flow], session).get(flow)
     if found is None:
-        raise _not_found(flow)
+        raise FlowNotFound(f"there is no flow {flow}: it was removed with its jobs, or never existed")
     return found
 
 
-def _not_found(flow: ObjectId) -> FlowNotFound:
-    return FlowNotFound(f"there is no flow {flow}: it was removed with its jobs, or never existed")
+def _check_goes_on(store: Store, flow: StoredFlow, verb: str, session: InTransaction) -> None:
+    if not store.flow_steps.goes_on(flow.id, session):
+        state = "" if flow.outcome is None else f" ({flow.outcome.value})"
+        raise InvalidFlow(f"flow {flow.name!r} ({flow.id}) has ended already{state}; nothing to {verb}")

@@ -333,6 +333,13 @@ class Executor:
         checkpoints: Checkpoints = attempt.made("checkpoints", make)
         return checkpoints
 
+    def note_session(self, attempt: Attempt, store: Any) -> bool:
+        """Whether the session on which this process runs its transactions in this store is on the roster."""
+        owner: Any = self.application_of(attempt.document["task"])
+        if attempt.over or self.worker == HERE or owner is None or owner.store is not store:
+            return False
+        return self._run_of(attempt).note_session()
+
     def transaction(self, attempt: Attempt, client: Any) -> JobTransaction:
         return JobTransaction(lambda: self._run_of(attempt), client)
 
@@ -354,7 +361,8 @@ class Executor:
         """The outcome, if the job succeeds now."""
         now = self._clock.now()
         said = {} if attempt.said is None else progress_fields(attempt.said.so_far())
-        execution = Execution(attempt.started_at, now, self.worker, span=attempt.span)
+        notes = tuple(filter(None, [_changed_code(attempt)]))
+        execution = Execution(attempt.started_at, now, self.worker, notes=notes, span=attempt.span)
         document = {**attempt.document, **said, **_new_checkpoints(attempt)}
         return outcomes.succeeded(document, execution, now, attempt.stored_result)
 

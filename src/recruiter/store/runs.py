@@ -118,6 +118,14 @@ class Run:
             "back. Nothing was written; the job runs elsewhere"
         )
 
+    def note_session(self) -> bool:
+        """Stores the session of this process on the roster. False when the worker has been retired."""
+        try:
+            self._note(self.store.transactions.session_id)
+        except Superseded:
+            return False
+        return True
+
     def _note(self, *sessions: SessionId) -> None:
         """Stores these sessions on the roster, once for each registration."""
         new = [session for session in sessions if (os.getpid(), self.worker, repr(session)) not in _noted]

@@ -327,6 +327,12 @@ class Transactions:
             return run_transaction(session, write, locked_for=locked_for)
 
     @store_call
+    def by_hand_on_noted_session(self, write: Callable[[ClientSession], T]) -> T:
+        """The same for a job whose process has stored its session on the roster. The process that retires it ends the
+        session; otherwise a killed job would keep locks for a minute, against its own next run."""
+        return self._transaction(write, locked_for=LONGEST_TRANSACTION)
+
+    @store_call
     def fold_statistics(self, now: datetime) -> int:
         """Adds up the counts of past minutes; returns the number of documents that were folded."""
         return self._transaction(lambda session: self._statistics.fold(now, session))

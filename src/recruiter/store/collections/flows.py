@@ -224,33 +224,31 @@ class FlowCollection:
             update["$set"] = {"ended": {"at": at, "state": state.value}}
         self.collection.update_one({"_id": id}, update, session=session)
 
-    def pause(self, id: ObjectId, flag: Document, session: ClientSession) -> int | None:
-        """Inside a transaction: pauses; returns how often it has been paused now, None when there is no such flow."""
+    def pause(self, id: ObjectId, flag: Document, session: ClientSession) -> int:
+        """Inside a transaction that has read the flow: pauses; returns how often it has been paused now."""
         return self._count_up(id, "holds", {"$set": {"paused": flag}}, session)
 
-    def cancel(self, id: ObjectId, flag: Document, session: ClientSession) -> int | None:
-        """Inside a transaction: cancels; returns how often it has been cancelled now, None when there is no such
-        flow."""
+    def cancel(self, id: ObjectId, flag: Document, session: ClientSession) -> int:
+        """The same for cancelling."""
         return self._count_up(id, "cancels", {"$set": {"cancel": flag}, "$unset": {"ended": ""}}, session)
 
-    def _count_up(self, id: ObjectId, counter: str, update: Document, session: ClientSession) -> int | None:
+    def _count_up(self, id: ObjectId, counter: str, update: Document, session: ClientSession) -> int:
         after = self.collection.find_one_and_update(
-            {"_id": id, **_THERE},
+            {"_id": id},
             {**update, "$inc": {counter: 1, "changes": 1}},
             {counter: 1},
             return_document=ReturnDocument.AFTER,
             session=session,
         )
-        return None if after is None else int(after[counter])
+        assert after is not None  # the transaction has read it
+        return int(after[counter])
 
     def lift_cancel(self, id: ObjectId, session: ClientSession) -> None:
         """Inside a transaction: the flow is no longer cancelled."""
         self.collection.update_one({"_id": id, **_THERE}, UNCANCEL, session=session)
 
-    def resume(self, id: ObjectId, session: ClientSession) -> bool:
-        """Inside a transaction; false when there is no such flow."""
-        update = {**TOUCH, "$unset": {"paused": ""}}
-        return self.collection.update_one({"_id": id, **_THERE}, update, session=session).matched_count == 1
+    def resume(self, id: ObjectId, session: ClientSession) -> None:
+        self.collection.update_one({"_id": id}, {**TOUCH, "$unset": {"paused": ""}}, session=session)
 
     @store_call
     def look_again_unless(self, id: ObjectId, holds: int) -> None:
@@ -316,7 +314,7 @@ def is_cancelled(flow: Document) -> InvalidFlow:
     cancel = cancellation_from(flow.get("cancel"))
     by = "somebody" if cancel is None or cancel.by is None else cancel.by
     name, id = flow.get("name"), flow["_id"]
-    return InvalidFlow(f"flow {name!r} ({id}) was cancelled by {by}; retry it before you add steps")
+    return InvalidFlow(f"flow {name!r} ({id}) was cancelled by {by}; recover it before you add steps")
 
 
 def recovered_marker(flow: ObjectId, steps: Iterable[FlowStep]) -> Marker:
