@@ -887,7 +887,7 @@ def test_a_second_cancel_and_a_pause_after_the_end_change_nothing(local: Recruit
         cancelled.add(shop.say, "c")
     succeeded = local.chain(shop.say.job("a")).start()
     local.flush_jobs_synchronously()
-    with pytest.raises(InvalidFlow, match="has ended already .succeeded.; nothing to pause"):
+    with pytest.raises(InvalidFlow, match=r"has ended already .succeeded.; nothing to pause"):
         succeeded.pause()
     assert succeeded.recover() == 0
     assert (succeeded.report().state, succeeded.report().note) == (FlowState.SUCCEEDED, None)
