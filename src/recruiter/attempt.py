@@ -120,7 +120,7 @@ class Runner(Protocol):
 
     def checkpoints(self, attempt: Attempt) -> Any: ...
 
-    def note_session(self, attempt: Attempt, store: Any) -> bool: ...
+    def note_session(self, attempt: Attempt, session: ClientSession) -> None: ...
 
     def transaction(
         self, attempt: Attempt, client: MongoClient[Any] | None
@@ -233,6 +233,14 @@ class Attempt:
 
 
 running: ContextVar[Attempt | None] = ContextVar("recruiter_job", default=None)
+
+
+def note_session(session: ClientSession) -> None:
+    """A transaction begins in this session. If a job runs here, the session is noted on the roster: should the process
+    die in the transaction, the locks are released when the worker is retired."""
+    attempt = running.get()
+    if attempt is not None and not attempt.over:
+        attempt.runner.note_session(attempt, session)
 
 
 def log_context() -> JobContext | None:

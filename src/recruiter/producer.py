@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from bson.raw_bson import RawBSONDocument
 
 from recruiter.async_face import async_face, calls_run_user_code
-from recruiter.attempt import log_context, running
+from recruiter.attempt import log_context, note_session
 from recruiter.clock import SystemClock
 from recruiter.domain.duration import DurationLike, to_seconds
 from recruiter.domain.job import Job, JobId
@@ -231,9 +231,7 @@ class Producer(RegistryOwner):
         """Writes in the caller's session, or in a new transaction."""
         if session is not None:
             return in_callers_session(self.store, session, write)
-        attempt = running.get()
-        noted = attempt is not None and attempt.runner.note_session(attempt, self.store)
-        produced = in_own_transaction(self.store, write, on_noted_session=noted)
+        produced = in_own_transaction(self.store, write)
         self.after_send()
         return produced
 
@@ -263,6 +261,7 @@ class Producer(RegistryOwner):
                 self.__dict__["store"] = database.opened(
                     self.target, client, patience, prepares=self.prepares, silent=self._tell_silence
                 )
+                self.__dict__["store"].transactions.note_session = note_session
             store: Store = self.__dict__["store"]
             return store
         finally:

@@ -24,6 +24,8 @@ from pathlib import Path
 from types import CoroutineType
 from typing import Any
 
+from pymongo.client_session import ClientSession
+
 from recruiter import interruption
 from recruiter.attempt import Attempt, AttemptProgress, OnProgress, ignore_progress, running
 from recruiter.clock import Clock
@@ -333,18 +335,16 @@ class Executor:
         checkpoints: Checkpoints = attempt.made("checkpoints", make)
         return checkpoints
 
-    def note_session(self, attempt: Attempt, store: Any) -> bool:
-        """Whether the session on which this process runs its transactions in this store is on the roster."""
-        owner: Any = self.application_of(attempt.document["task"])
-        if attempt.over or self.worker == HERE or owner is None or owner.store is not store:
-            return False
-        return self._run_of(attempt).note_session()
-
     def transaction(self, attempt: Attempt, client: Any) -> JobTransaction:
         return JobTransaction(lambda: self._run_of(attempt), client)
 
     def atransaction(self, attempt: Attempt, client: Any) -> AsyncJobTransaction:
         return AsyncJobTransaction(lambda: self._run_of(attempt), client)
+
+    def note_session(self, attempt: Attempt, session: ClientSession) -> None:
+        run = self._run_of(attempt)
+        if run.stored:
+            run.note(run.store.transactions.sessions.id_of(session))
 
     def _run_of(self, attempt: Attempt) -> Run:
         if attempt.over:

@@ -127,14 +127,12 @@ def in_callers_session(store: Store, session: Session, write: Callable[[InSessio
         raise translate(error) from error
 
 
-def in_own_transaction(store: Store, write: Callable[[InSession], T], *, on_noted_session: bool = False) -> T:
+def in_own_transaction(store: Store, write: Callable[[InSession], T]) -> T:
     """Writes in a new transaction. It is repeated if another producer stores the same id or key at the same time: then
     it sees the other job."""
-    transactions = store.transactions
-    by_hand = transactions.by_hand_on_noted_session if on_noted_session else transactions.by_hand
     for tries in range(_TRIES, 0, -1):
         try:
-            return by_hand(lambda session: write(InSession(store, session, own=True)))
+            return store.transactions.by_hand(lambda session: write(InSession(store, session, own=True)))
         except StoreError as error:
             if tries == 1 or not is_duplicate(error.__cause__):
                 raise

@@ -93,7 +93,7 @@ class Run:
             if not self.stored or (self.token is not None and not transaction):
                 return
             store = self.store
-            self._note(store.transactions.session_id, *sessions)
+            self.note(store.transactions.session_id, *sessions)
             if self.token is None:
                 token = uuid4()
                 fields: Document = {"token": token, "started_by": self.worker, "started_at": self.started_at}
@@ -118,16 +118,8 @@ class Run:
             "back. Nothing was written; the job runs elsewhere"
         )
 
-    def note_session(self) -> bool:
-        """Stores the session of this process on the roster. False when the worker has been retired."""
-        try:
-            self._note(self.store.transactions.session_id)
-        except Superseded:
-            return False
-        return True
-
-    def _note(self, *sessions: SessionId) -> None:
-        """Stores these sessions on the roster, once for each registration."""
+    def note(self, *sessions: SessionId) -> None:
+        """Stores these sessions on the roster, once for each registration. Raises Superseded."""
         new = [session for session in sessions if (os.getpid(), self.worker, repr(session)) not in _noted]
         if new and not self.store.roster.note_sessions(self.worker, os.getpid(), new):
             raise self.lost()

@@ -74,6 +74,9 @@ InTransaction: TypeAlias = ClientSession
 _PROBE_TIMEOUT_SECONDS = 1.0
 MAY_HAVE_STARTED = 100
 """The number of jobs at the head of its list that a dead worker may have started since its last heartbeat."""
+_LOCKED_FOR_CALLERS_SECONDS = 20.0
+"""The time in which the transaction of a caller is repeated while another one holds a document; then the caller gets
+DocumentLocked."""
 _NONE: Mapping[JobId, datetime] = MappingProxyType({})
 
 DecideOutcomes = Callable[[LastEntry, list[Document]], OutcomeBatch]
@@ -103,6 +106,9 @@ class Transactions:
         self._turn = threading.Lock()
         self._session: ClientSession | None = None
         self.sessions = Sessions(client)
+        self.note_session: Callable[[ClientSession], None] = lambda _: None
+        """Called with each separate session before it writes, so that the session can be ended if this process dies in
+        its transaction."""
 
     @property
     def session_id(self) -> SessionId:
@@ -320,17 +326,12 @@ class Transactions:
         self._write(batch, session)
 
     @store_call
-    def by_hand(self, write: Callable[[ClientSession], T], locked_for: float = LONGEST_TRANSACTION) -> T:
+    def by_hand(self, write: Callable[[ClientSession], T], locked_for: float = _LOCKED_FOR_CALLERS_SECONDS) -> T:
         """Runs the writes of a person or producer, on a separate session: many such transactions may run at the same
         time."""
         with self._client.start_session() as session:
+            self.note_session(session)
             return run_transaction(session, write, locked_for=locked_for)
-
-    @store_call
-    def by_hand_on_noted_session(self, write: Callable[[ClientSession], T]) -> T:
-        """The same for a job whose process has stored its session on the roster. The process that retires it ends the
-        session; otherwise a killed job would keep locks for a minute, against its own next run."""
-        return self._transaction(write, locked_for=LONGEST_TRANSACTION)
 
     @store_call
     def fold_statistics(self, now: datetime) -> int:
