@@ -912,6 +912,29 @@ def test_the_result_of_a_skipped_step_names_the_step_that_failed_first(local: Re
         handle["third"].result(5)
 
 
+@pytest.mark.parametrize("unrelated", [True, False], ids=["with a failure elsewhere", "alone"])
+def test_a_failed_step_counts_more_than_one_that_was_not_needed(
+    local: Recruiter, jobs: Sandbox, shop: Shop, unrelated: bool
+) -> None:
+    """Given a step that waits for one that fails late and one that is not needed, then its compensation runs, whatever
+    else has failed in the flow before."""
+    shop.broken = {"fails", "unrelated"}
+    flow = local.flow("f")
+    if unrelated:
+        flow.add(shop.say, "unrelated")
+    fails = flow.add(shop.say.job("fails").schedule_in("1 day"))
+    skipped = flow.add(shop.say, "not needed", after_failure=flow.add(shop.say, "good"))
+    both = flow.add(shop.say, "both", after=[fails, skipped], name="both")
+    flow.add(shop.say, "undo", after_failure=both, name="undo")
+    handle = flow.start()
+    jobs.run_due()
+    jobs.move_clock("1 day")
+    while jobs.run_due():
+        pass
+    steps = {step.name: step for step in handle.steps()}
+    assert (steps["both"].why, steps["undo"].state) == ("dependency-failed", "succeeded")
+
+
 # -- order, and kills ------------------------------------------------------------------------------------------------
 
 

@@ -110,15 +110,16 @@ _BAD = (StepState.FAILED, StepState.GONE)
 
 
 def verdict(step: FlowStep, states: Mapping[JobId, StepState]) -> Verdict:
-    """The decision, by the states of the steps that it waits for. One failed required step is enough for FAIL."""
+    """The decision, by the states of the steps that it waits for. One failed required step is enough for FAIL. For SKIP
+    all must have ended: a step that still runs may fail, and whether a step failed decides about its compensation."""
     found = {each: states.get(each, StepState.GONE) for each in step.after}
     required = {state for each, state in found.items() if each not in step.any and each not in step.failed}
     if not required.isdisjoint(_BAD):
         return Verdict.FAIL
-    if StepState.SKIPPED in required:
-        return Verdict.SKIP
     if StepState.PENDING in found.values():
         return Verdict.WAIT
+    if StepState.SKIPPED in required:
+        return Verdict.SKIP
     if step.failed and not any(found[each] in _BAD for each in step.failed):
         return Verdict.SKIP
     return Verdict.RELEASE
