@@ -172,7 +172,8 @@ class InlineRunner:
         report = self._report(job, ended)
         if self.signals.interrupted and not report.done:
             return self._interrupted(job), None
-        if (report.error or "").startswith(KeyboardInterrupt.__name__):
+        failed_with_interrupt = (report.error or "").startswith(KeyboardInterrupt.__name__)
+        if failed_with_interrupt:
             self.signals.note_interrupt()
         return ended, report
 
