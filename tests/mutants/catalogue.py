@@ -762,7 +762,7 @@ MUTANTS = (
         _HELD,
         "            self._doubtful = {id for id in assigned if id not in coming}\n",
         "            self._doubtful = set()\n",
-        "tests/unit/test_held_jobs.py::test_a_step_that_is_fetched_while_pauses_are_asked_for_goes_back",
+        "tests/unit/test_held_jobs.py::TestPausing::test_a_step_that_is_fetched_while_pauses_are_asked_for_goes_back",
     ),
     Mutant(
         "leader_at_work_replaced",

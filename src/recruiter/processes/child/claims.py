@@ -82,8 +82,8 @@ class Claims:
         self._cells[number % CELLS] = number << 2 | _OPEN
 
     def withdraw(self, numbers: Iterable[int]) -> list[int]:
-        """Takes back the numbers that are not claimed; returns them, in order. Returns no number if the child died, froze
-        or is very slow inside `claim`: then it is unknown which jobs it has started."""
+        """Takes back the numbers that are not claimed; returns them, in order. Returns no number if the child died,
+        froze or is very slow inside `claim`: then it is unknown which jobs it has started."""
         if not self._lock.acquire(timeout=_PATIENCE):
             return []
         try:
