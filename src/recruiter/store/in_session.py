@@ -146,13 +146,14 @@ def _in_this_thread(make: Callable[[], Any]) -> Any:
 class _Collection:
     """A collection of which every operation is a part of the session."""
 
-    def __init__(self, collection: Any, session: Session, call: Call) -> None:
+    def __init__(self, collection: Callable[[], Any], session: Session, call: Call) -> None:
+        """`collection` returns the collection, for one operation: most calls use few of the collections."""
         self._collection = collection
         self._session = session
         self._call = call
 
     def find(self, query: Document, fields: Document | None = None) -> list[Document]:
-        found: list[Document] = self._call(self._collection.find(query, fields, session=self._session).to_list)
+        found: list[Document] = self._call(self._collection().find(query, fields, session=self._session).to_list)
         return found
 
     def find_ids(self, ids: Sequence[JobId], fields: Document | None = None) -> list[Document]:
@@ -167,7 +168,7 @@ class _Collection:
 
     def __getattr__(self, operation: str) -> Callable[..., Any]:
         """All other operations, with the parameters and the answers of the driver."""
-        method = partial(getattr(self._collection, operation), session=self._session)
+        method = partial(getattr(self._collection(), operation), session=self._session)
         return lambda *args, **options: self._call(partial(method, *args, **options))
 
 
@@ -184,7 +185,7 @@ class InSession:
         )
 
         def collection(name: str) -> _Collection:
-            return _Collection(database.get_collection(store.name_of(name)), session, call)
+            return _Collection(partial(database.get_collection, store.name_of(name)), session, call)
 
         self._waiting, self._ended = collection(scheduled.NAME), collection(archived.NAME)
         self._flows, self._markers = collection(flows.NAME), collection(flows.MARKERS)

@@ -147,13 +147,9 @@ def executions_of(document: Mapping[str, Any]) -> tuple[Execution, ...]:
     )
 
 
-def checkpoint_document(checkpoint: Checkpoint) -> Fields:
-    document: Fields = {"name": checkpoint.name, "at": checkpoint.at}
-    if checkpoint.result is not None:
-        document["result"] = checkpoint.result
-    if checkpoint.problem is not None:
-        document["problem"] = checkpoint.problem
-    return document
+def record(value: Checkpoint | Signal | SignalWait) -> Fields:
+    """Its stored form, without empty fields."""
+    return {name: part for name, part in value._asdict().items() if part is not None and part != ()}
 
 
 def checkpoints_of(document: Mapping[str, Any]) -> tuple[Checkpoint, ...]:
@@ -197,11 +193,6 @@ whose run was interrupted, has begun and continues."""
 def may_expire(document: Mapping[str, Any]) -> bool:
     """The same for one document."""
     return document.get("snoozed") is None and (document.get("begun_at") is None or bool(document.get("attempts")))
-
-
-def signal_document(signal: Signal) -> Fields:
-    document: Fields = {"name": signal.name, "at": signal.at, "data": signal.data}
-    return document if signal.by is None else {**document, "by": signal.by}
 
 
 def signals_of(document: Mapping[str, Any]) -> tuple[Signal, ...]:
@@ -541,10 +532,10 @@ JOB_FIELDS: tuple[JobField, ...] = (
              use=_U.LARGE | _U.DETAIL | _U.HISTORY),
     # checkpoints, signals and history
     JobField("checkpoints", "checkpoints", lambda document, _: checkpoints_of(document), (),
-             lambda checkpoints: list(map(checkpoint_document, checkpoints)),
+             lambda checkpoints: list(map(record, checkpoints)),
              use=_U.PROTOCOL | _U.OWN | _U.LARGE | _U.DETAIL | _U.HISTORY),
     JobField("signals", "signals", lambda document, _: signals_of(document), (),
-             lambda signals: list(map(signal_document, signals)),
+             lambda signals: list(map(record, signals)),
              use=_U.PROTOCOL | _U.OWN | _U.LARGE | _U.DETAIL | _U.HISTORY),
     JobField("waits_for", "waits_for", lambda document, _: waiting_for(document),
              use=_U.PROTOCOL | _U.WAITING | _U.PLANNED | _U.HISTORY),

@@ -57,6 +57,7 @@ from recruiter.store.job_fields import (
     names,
     progress_from,
     pushed,
+    record,
     waits_after,
 )
 
@@ -416,9 +417,7 @@ def paused(
     """A job that sleeps or waits for a signal: no attempt is counted, and nothing has failed."""
     also: Document = {"checkpoints": pause.checkpoints} if pause.checkpoints else {}
     if pause.waits_for is not None:
-        also["waits_for"] = {
-            name: value for name, value in pause.waits_for._asdict().items() if value not in (None, ())
-        }
+        also["waits_for"] = record(pause.waits_for)
     return snoozed(document, at, until, told, started_at, also=also, signals=pause.signals)
 
 

@@ -34,7 +34,7 @@ from recruiter.domain.names import id_told
 from recruiter.domain.text import plural
 from recruiter.errors import InvalidName, InvalidSession, JobEnded, JobTooLarge, Superseded, UnsupportedValue
 from recruiter.store.codec import LARGEST_JOB, Document, encode
-from recruiter.store.job_fields import checkpoint_document, checkpoints_of, signal_wait_from, signals_of
+from recruiter.store.job_fields import checkpoints_of, record, signal_wait_from, signals_of
 from recruiter.store.outcomes import ToArchive
 from recruiter.store.payload import Payload, Sealed, owner_of
 from recruiter.store.sessions import SessionId
@@ -265,7 +265,7 @@ class Checkpoints:
         if run.stored:
             run.prove()
             assert run.token is not None
-            if not run.store.scheduled.add_checkpoint(run.id, run.token, checkpoint_document(checkpoint)):
+            if not run.store.scheduled.add_checkpoint(run.id, run.token, record(checkpoint)):
                 raise run.lost()
         self._kept[checkpoint.name] = checkpoint
         return checkpoint
@@ -293,7 +293,7 @@ class Checkpoints:
 
     def _all_with(self, last: Checkpoint) -> list[Document]:
         given_up = {checkpoint.name: checkpoint for checkpoint in self._given_up.values()}
-        return [checkpoint_document(kept) for kept in {**self._kept, **given_up, last.name: last}.values()]
+        return [record(kept) for kept in {**self._kept, **given_up, last.name: last}.values()]
 
     def failures(self, step: str, attempt: int) -> StepFailures | None:
         """The failures of a step with its own retry policy, in this attempt of the job."""
@@ -387,4 +387,4 @@ class Checkpoints:
         return self._fields() if len(self._kept) > len(self._before) else {}
 
     def _fields(self) -> Document:
-        return {"checkpoints": list(map(checkpoint_document, list(self._kept.values())))} if self._kept else {}
+        return {"checkpoints": list(map(record, list(self._kept.values())))} if self._kept else {}
