@@ -24,8 +24,6 @@ from pathlib import Path
 from types import CoroutineType
 from typing import Any
 
-from pymongo.client_session import ClientSession
-
 from recruiter import interruption
 from recruiter.attempt import Attempt, AttemptProgress, OnProgress, ignore_progress, running
 from recruiter.clock import Clock
@@ -68,6 +66,7 @@ from recruiter.store.job_transaction import AsyncJobTransaction, JobTransaction
 from recruiter.store.outcomes import Outcome, Rescheduled, Settled, ToArchive
 from recruiter.store.payload import PLAIN, Owner, Payload, Sealed, is_sealed, owner_of
 from recruiter.store.runs import Checkpoints, Run
+from recruiter.store.transactions import InTransaction
 
 _log = logging.getLogger(__name__)
 LONGEST_TRACE = 8_000
@@ -341,7 +340,7 @@ class Executor:
     def atransaction(self, attempt: Attempt, client: Any) -> AsyncJobTransaction:
         return AsyncJobTransaction(lambda: self._run_of(attempt), client)
 
-    def note_session(self, attempt: Attempt, session: ClientSession) -> None:
+    def note_session(self, attempt: Attempt, session: InTransaction) -> None:
         run = self._run_of(attempt)
         if run.stored:
             run.note(run.store.transactions.sessions.id_of(session))
