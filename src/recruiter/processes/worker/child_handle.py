@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import selectors
@@ -417,6 +418,8 @@ class ChildPipes:
         for end in (self._wake_read, self._wake_write):
             os.set_blocking(end, False)
         self._selector.register(self._wake_read, selectors.EVENT_READ, self._woken)
+        self._woken_up = select.poll()
+        self._woken_up.register(self._wake_read, select.POLLIN)
 
     def wake(self) -> None:
         with contextlib.suppress(BlockingIOError):  # enough wake-ups are waiting already
@@ -434,7 +437,7 @@ class ChildPipes:
 
     def sleep(self, seconds: float) -> None:
         """Sleeps until this time is over or another thread wakes it, whatever children send."""
-        select.select([self._wake_read], [], [], seconds)
+        self._woken_up.poll(math.ceil(seconds * 1000))
 
     def close(self) -> None:
         """Call this when no other thread is left that could wake it."""
