@@ -133,16 +133,18 @@ class Interruptible:
     def shield(self, call: Callable[[], R]) -> R:
         """Returns the value of the call. An interruption that comes meanwhile is raised afterwards."""
         if self._outer is not None:
-            return self._outer.shield(lambda: self._shield(call))
-        return self._shield(call)
+            return self._outer.shield(lambda: self._hold_back_own(call))
+        return self._hold_back_own(call)
 
-    def _shield(self, call: Callable[[], R]) -> R:
+    def _hold_back_own(self, call: Callable[[], R]) -> R:
+        """`shield` against its own interruption only; `shield` adds those of the jobs around it. Where none can be
+        raised, nothing is held back: in a thread without the job, in a coroutine, and inside another shield."""
         if self._shielded or self._thread != threading.get_ident():
             return call()
         try:
             with self._lock:
-                self._shielded = True
-            # An earlier interruption arrives here at the latest: Python checks at the start of each function.
+                self._shielded = True  # from here on an interruption is only noted, in `_postponed`
+            # An earlier one arrives here at the latest: Python checks at the start of each function.
             return call()
         finally:
             with self._lock:

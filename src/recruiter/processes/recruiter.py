@@ -62,6 +62,8 @@ _DEAF_PAUSE_SECONDS = 0.2
 
 
 class RecruiterProcess:
+    """The process that leads, or stands by to lead: it keeps the lease, holds rounds, and rests between them."""
+
     def __init__(
         self,
         store: Store,
@@ -268,6 +270,7 @@ class RecruiterProcess:
         """Seconds until the next round while idle: they grow, but never past the next event that the leader knows
         of."""
         has_room = any(worker.room > 0 for worker in round.roster_now)
+        # A silent worker is first quiet, after half of this time (`Rescue.is_quiet`), and then dead.
         longest = min([self._backoff_to, *(self._rescue.dead_after(worker) / 2 for worker in round.roster)])
         is_listening = self._start_listening(round)
         if is_listening:
@@ -280,6 +283,7 @@ class RecruiterProcess:
         else:
             self._idle_pause = min(2 * self._idle_pause, longest)
             pauses = [self._idle_pause, _DEAF_PAUSE_SECONDS]
+        # No event tells that a worker has died, or that a quiet one, which `assign` shows as draining, is back.
         if any(worker.holds or (worker.draining and round.lanes) for worker in round.roster_now):
             pauses.append(_WATCHING_PAUSE_SECONDS)
         if round.limited:

@@ -39,7 +39,8 @@ _IN_BETWEEN = {
 
 
 class ServiceManager:
-    """A listener for events and for the turns of the main loop."""
+    """Tells the service manager, and the probes of the health port, the state of this process. It receives every event
+    of the process, and the main loop calls `alive` on each turn."""
 
     def __init__(self, address: str | None = None, watchdog: float | None = None) -> None:
         self._address = address
@@ -63,6 +64,8 @@ class ServiceManager:
         return cls(address, int(microseconds) / 1e6 if ours and int(microseconds) else None)
 
     def hear(self, event: Event) -> None:
+        """Shows an event as the status of the process. The first event that means "at work" also reports READY. The
+        last such status is kept, because it is true again when MongoDB is back."""
         self.health.hear(event)
         if event.name in _AT_WORK:
             self._status = filled(_AT_WORK[event.name], event.fields)

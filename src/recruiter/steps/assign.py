@@ -100,6 +100,8 @@ def assign(
 
     Without `must_query` it does not query the waiting jobs when no worker could take one, or when the jobs that an
     earlier round has found (`lookahead`) fill all the room. A quiet worker receives nothing, like a draining worker.
+    The leader passes from round to round: `reserved`, the jobs for which room is kept; `turns`, the turns that each
+    tenant has had; and `lookahead`. The last two change here.
     Raises StoreError when the outcome is unknown; then nothing else may be assigned with this term.
     """
     rules = rules or Rules()
@@ -107,8 +109,9 @@ def assign(
     entries = store.roster.read()
     roster = tuple(replace(worker, draining=True) if is_quiet(worker) else worker for worker in entries)
     open_pools = pools(roster)
+    # A function, because the assignment moves it: it is compared before the assignment, and kept after it.
     snapshot = partial(_snapshot, store, term, rules, open_pools)
-    idle_round = Round(now, roster, None, reserved=reserved or {}, unreadable=entries.unreadable)
+    idle_round = Round(now, roster, lanes=None, reserved=reserved or {}, unreadable=entries.unreadable)
     if not must_query:
         if rules.blocked or not open_pools:
             return idle_round

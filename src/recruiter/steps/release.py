@@ -164,15 +164,21 @@ class _FlowPass:
         """Whether a step could not be decided yet, so that the markers must stay."""
 
     def run(self, marker: Marker) -> Iterator[Released]:
-        """Raises UnreadableDocument; and after all other steps the error of a step for which nothing could be
-        written."""
+        """Completes a pause or a cancel that was cut off, decides about the dependents that the marker names, and then
+        whether the flow has ended. Yields the effects of each transaction.
+
+        A step for which nothing could be written does not stop the others. Its error is raised at the end: the caller
+        keeps the markers, so another pass tries again. Raises UnreadableDocument if the flow cannot be read.
+        """
         flow = self._store.flows.get(self._id)
         if flow is not None:
             self._complete_pause_or_cancel(flow, marker)
         for dependents in self._steps.dependents(marker):
             yield from self._process(self._undecided(dependents, flow))
-        if flow is not None and self._steps.goes_on(self._id) == flow.state.ended:
-            yield self._lead(self._conclude)
+        if flow is not None:
+            has_ended = not self._steps.goes_on(self._id)
+            if has_ended != flow.state.ended:  # its last step has ended, or an ended flow has got another step
+                yield self._lead(self._conclude)
         if self._locked and self._failure is None:
             self._failure = DocumentLocked(f"another open transaction has written steps {self._locked}")
         if self._failure is not None:
@@ -235,8 +241,9 @@ class _FlowPass:
     def _decide(
         self, dependents: Sequence[Dependent], session: InTransaction
     ) -> tuple[Released, list[ReleasedSteps], Sequence[Dependent]]:
-        """Writes the decisions about these steps; returns also the steps that may be released now, and the steps that
-        did not fit into the transaction."""
+        """Decides about these steps, and writes the decisions; nothing is written about a step that must still wait.
+        Returns the effects; the steps that may be released after the transaction; and the steps that are left, because
+        the results that the others take would make the transaction too large."""
         now = self._clock()
         flow = self._store.flows.get(self._id, session)
         found = self._steps.read(dependents, session)
@@ -250,6 +257,7 @@ class _FlowPass:
             place, document = found[dependent.id]
             decision = Verdict.FAIL if flow is None else verdict(place, states)
             if dependent.is_archived:
+                # A dependency had failed. It was recovered meanwhile, so this step waits again.
                 if decision is not Verdict.FAIL:
                     with suppress(UnreadableDocument, InvalidJob):  # it was changed by hand and stays in the archive
                         writes.bring_back[dependent.id] = encode_job(anew(archived_from(document), now, now))
@@ -372,12 +380,12 @@ class _FlowPass:
         return Released(released=released, failed=failed, brought_back=back)
 
     def _conclude(self, session: InTransaction) -> Released:
-        """The flow has ended, or it continues."""
+        """Notes that the flow has ended and adds the jobs for its end; or notes that an ended flow goes on."""
         now = self._clock()
         flow = self._store.flows.get(self._id, session)
         goes_on = self._steps.goes_on(self._id, session)
-        if flow is None or goes_on != flow.state.ended:
-            return Released()
+        if flow is None or (not goes_on) == flow.state.ended:
+            return Released()  # another pass has noted it
         if goes_on:
             self._store.flows.conclude(self._id, None, now, (), session)
             return Released()

@@ -41,12 +41,14 @@ def settle(
     on_reduced: Callable[[JobId, DocumentRefused], None] = lambda _id, _refused: None,
     on_locked: Callable[[JobId], None] | None = None,
 ) -> Holding:
-    """Writes the outcomes and releases the jobs; returns the worker's remaining jobs.
+    """Writes the outcomes and releases the jobs; returns the worker's remaining jobs. `facts` are written on the
+    worker's entry of the roster, unless all jobs are handed back. The outcome None hands its job back.
 
     If MongoDB refuses a document, `on_reduced` is called with its job, and a smaller form of the outcome is stored. If
     another transaction holds a job, its outcome is not written, and `on_locked` is called with the job. Raises
-    DocumentLocked if no job could be settled, or if `on_locked` is None. Raises Superseded, with nothing written, when
-    the worker was retired. After every other error the batch can be settled again.
+    DocumentLocked if no job could be settled; without `on_locked`, also if one could not, after the others. Raises
+    Superseded, with nothing written, when the worker was retired. After every other error the whole batch can be
+    settled again: the part that is written already is not written twice.
     """
     answers: list[Holding] = []
     locked: list[DocumentLocked] = []
@@ -56,6 +58,7 @@ def settle(
         if gathered.archive or gathered.reschedule:
             answers.append(store.transactions.settle(worker, gathered, facts))
         else:
+            # Jobs are only handed back: this needs no transaction.
             answers.append(store.transactions.hand_back(worker, gathered.release))
 
     def write_alone(item: tuple[JobId, Outcome | None], error: DocumentRefused | DocumentLocked) -> None:
@@ -81,7 +84,7 @@ def settle(
 
     write_split(outcomes, write, write_alone)
     if not answers or (locked and on_locked is None):
-        raise locked[-1]  # nothing was settled, or the caller wants all or nothing
+        raise locked[-1]
     return answers[-1]
 
 

@@ -75,6 +75,8 @@ class StepCounts(NamedTuple):
 
 
 class FlowSteps:
+    """The steps of flows, in both collections of jobs."""
+
     def __init__(self, scheduled: Scheduled, archived: Archived, roster: Roster) -> None:
         self._scheduled = scheduled.collection.with_options(codec_options=LENIENT)
         self._archived = archived.collection.with_options(codec_options=LENIENT)

@@ -346,7 +346,7 @@ class InSession:
 
     def _go_on(self, flow: ObjectId, steps: Sequence[FlowStep], *, cancelled: bool) -> int | None:
         """The flow gets these steps. Returns how often it was cancelled; None if it does not exist."""
-        query, update = flows.going_on(flow, steps, cancelled=cancelled)
+        query, update = flows.adding_steps(flow, steps, cancelled=cancelled)
         before = self._flows.find_one_and_update(query, update, {"cancels": 1})
         return None if before is None else flows.cancels_of(before)
 

@@ -232,11 +232,14 @@ def rescheduled(
     happened: Document | None = None,
     event: JobEvent | None = None,
 ) -> Rescheduled:
-    """The outcome of a job that waits again. It applies only if `attempts`, and `snoozes` if `attempts` stays, are
-    unchanged: otherwise it was written before.
+    """The outcome of a job that waits again. It sets `fields`, removes the fields `unset`, and adds `happened` to the
+    job's history. `attempted` is the attempt that counts, `event` the event to report.
 
-    A job that waits for a signal is due immediately if the signal has come meanwhile. A job that was cancelled
-    meanwhile must not come back to a lane, nor a step whose flow was paused: the leader releases it.
+    It applies only if `attempts` is unchanged, and `snoozes` where no attempt counts: otherwise it was written before.
+    `signals` are pairs of a name and a number: if the job has this many signals of that name by then, it is due
+    immediately (`fields` has `waits_for`). If `fields` has a `lane`: a job that was cancelled meanwhile must not come
+    back to a lane, nor a step whose flow was paused; the leader releases it. Each of these two doubles the updates.
+    Their queries exclude each other, so at most one applies.
     """
     query: Document = {"_id": id, "attempts": attempts}
     if snoozes is not None:
@@ -430,9 +433,10 @@ def ended_by_force(
     started_at: datetime,
     at: datetime,
 ) -> Outcome:
-    """The outcome of a job whose process was killed because it broke a limit: a failure with this error."""
+    """The outcome of a job whose process the supervisor killed because the job broke a limit: a failure with this
+    error, which the job's process could not report any more."""
     policy = _policy(document, policies)
-    if isinstance(policy, _DecidedLater):  # counted like a crash, which is bounded
+    if isinstance(policy, _UnknownToSupervisor):  # it retries without end, so this counts as a crash: these are bounded
         return crashed(document, policies, worker=worker, started_at=started_at, at=at, message=str(error))
     execution = Execution(started_at, at, worker, exception=exception_names(type(error))[0], message=str(error))
     return unreported(failed(document, execution, at, decide_for(document, policy, at, error)))
@@ -559,7 +563,7 @@ def _concluded(document: Document, state: State, at: datetime, error: str | None
     return progress_fields(progress_from(document).concluded(state, at, error))
 
 
-class _DecidedLater(RetryPolicy):
+class _UnknownToSupervisor(RetryPolicy):
     """Stands for a custom policy of the application, which only the children know: the job runs again immediately."""
 
     def decide(self, failure: Failure) -> Decision:
@@ -573,4 +577,4 @@ def _policy(document: Document, policies: PolicyRegistry) -> RetryPolicy | None:
     try:
         return policies.load(stored)
     except RecruiterError:
-        return _DecidedLater()
+        return _UnknownToSupervisor()

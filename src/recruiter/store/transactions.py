@@ -84,6 +84,8 @@ DecideOutcomes = Callable[[LastEntry, list[Document]], OutcomeBatch]
 
 
 class Transactions:
+    """The transactions that settle, hand back, retire, start runs, and lead."""
+
     def __init__(
         self,
         client: MongoClient[Document],

@@ -240,17 +240,20 @@ def _problems(reader: Reader, _pairs: Pairs) -> dict[str, Any]:
     return {"seen": seen, "undo": _ways_back(seen.past_actions), "command": "recruiter doctor"}
 
 
-def _ways_back(entries: Sequence[ActionEntry]) -> list[formats.SuggestedAction | None]:
-    """For each past action, the action that undoes it; None if there is none, if it was refused, or if a later action
-    had the same subject."""
+def _ways_back(newest_first: Sequence[ActionEntry]) -> list[formats.SuggestedAction | None]:
+    """For each past action, the button that undoes it. None if no action undoes it, if it was refused or has not ended,
+    or if a later action had the same subject: that one would be undone instead."""
     found: list[formats.SuggestedAction | None] = []
-    for place, entry in enumerate(entries):
-        thing, undo = (named.thing, named.undo) if (named := NAMED.get(entry.verb)) is not None else ("", "")
-        is_refused = (entry.outcome or "refused").startswith("refused")
-        if is_refused or entry.verb == "set-limit" or any(later.subject == entry.subject for later in entries[:place]):
-            undo = ""
-        name = entry.subject.removeprefix(f"{thing} ") if thing else ""
-        found.append(formats.SuggestedAction(undo, NAMED[undo].button, name) if undo else None)
+    changed_since: set[str] = set()
+    for entry in newest_first:
+        named = NAMED.get(entry.verb)
+        was_done = entry.outcome is not None and not entry.outcome.startswith("refused")
+        if named is not None and named.undo and was_done and entry.subject not in changed_since:
+            name = entry.subject.removeprefix(f"{named.thing} ") if named.thing else ""
+            found.append(formats.SuggestedAction(named.undo, NAMED[named.undo].button, name))
+        else:
+            found.append(None)
+        changed_since.add(entry.subject)
     return found
 
 

@@ -104,7 +104,8 @@ def _is_pair(value: Any) -> bool:
 
 
 def _keys(value: Any) -> list[str]:
-    """Every key in a value, at any depth, and the first text of every pair."""
+    """Every text in a value that names another value, at any depth: the keys of mappings, and the first text of a pair
+    such as `["Authorization", "Bearer …"]`. `check` refuses a filter that asks about a secret one."""
     if isinstance(value, Mapping):
         return [*map(str, value), *(key for inner in value.values() for key in _keys(inner))]
     if isinstance(value, list | tuple):

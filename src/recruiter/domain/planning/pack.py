@@ -239,28 +239,34 @@ class _Plan:
     # -- one candidate -------------------------------------------------------------------------------------------
 
     def consider(self, candidate: Candidate) -> None:
+        """Gives a job to a free slot, else to a buffer. Otherwise it notes why the job waits: it can never fit, a limit
+        is reached, or no worker has room. In the last case room may be kept for it.
+
+        The reason of one job holds for all jobs of its lane, so the lane is shut. Only after a reservation the next job
+        is considered, because it may reserve room too.
+        """
         lane = candidate.lane
         if lane in self._shut or candidate.id in self._seen:
             return
         self._seen.add(candidate.id)
         kind = self._kind(lane)
         if kind.never is not None:
-            self._leave(lane, self._never)
+            self._shut_lane(lane, self._never)
         elif not self._meter.allows(lane):
-            self._leave(lane, self._refusal)
+            self._shut_lane(lane, self._refusal)
         elif not kind.crowded and (room := self._find_slot(kind)) is not None:
             self._give(candidate, room)
             room.free -= 1
             room.host.spend(kind.needed)
         elif not kind.crowded and (room := self._find_buffer(lane, kind)) is not None:
             self._give(candidate, room)
-            room.spare -= 1
+            room.spare -= 1  # a job in a buffer uses no resources yet
         else:
-            kind.crowded = True
+            kind.crowded = True  # no other job of this kind needs to be tried
             if self._reserve(candidate, kind):
-                self._note(lane, self._shortage, len(self._reserved) - 1)  # the next one may reserve too
+                self._note(lane, self._shortage, len(self._reserved) - 1)  # the reservations before its own
             else:
-                self._leave(lane, self._shortage)
+                self._shut_lane(lane, self._shortage)
 
     def _give(self, candidate: Candidate, room: WorkerRoom) -> None:
         self._assignments.setdefault(room.worker.id, []).append(candidate.id)
@@ -268,7 +274,7 @@ class _Plan:
         room.holds += 1
         room.isolated |= candidate.lane.isolated
 
-    def _leave(self, lane: Lane, why: _Why) -> None:
+    def _shut_lane(self, lane: Lane, why: _Why) -> None:
         """Nothing more of this lane in this plan."""
         self._note(lane, why, len(self._reserved))
         self._shut.add(lane)

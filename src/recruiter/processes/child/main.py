@@ -53,7 +53,7 @@ def child_main(
     log: LogOptions,
 ) -> None:
     """The entry point of a child in the fork server. Jobs that its jobs enqueue go to `target`."""
-    _detach()
+    _become_own_process()
     out = outbox.fileno()
     try:
         application = load_application(bootstrap)
@@ -160,13 +160,18 @@ def _work(
     executor.close()
 
 
-def _detach() -> None:
-    """Own process group; the terminal's and the service manager's signals are for the supervisor alone."""
+def _become_own_process() -> None:
+    """The first act of a child. It forks: this returns in the process that runs the jobs, in its own process group. The
+    process that was started stays as its guard (process_group.py).
+
+    From here on, signals of the terminal and of the service manager do nothing: the supervisor decides when jobs end.
+    A process that a job forks gets the default handling back (`_in_a_copy`).
+    """
     process_group.part_from_guard()
     for number in _FOR_THE_SUPERVISOR:
         # A handler that does nothing, not SIG_IGN: that one would be inherited by programs that jobs start.
         signal.signal(number, _ignore)
-    # Blocked meanwhile: a signal before the copy has its own handlers would have no effect.
+    # Blocked around the fork: a signal that comes before the copy has its own handlers would have no effect.
     os.register_at_fork(before=_block, after_in_parent=_unblock, after_in_child=_in_a_copy)
 
 

@@ -35,6 +35,8 @@ _CHECK_EVERY_SECONDS = 0.1
 
 
 class Flush:
+    """One call of `flush_jobs_synchronously`: leader and worker at once, in the calling process."""
+
     def __init__(self, store: Store, events: Events, application: InlineApplication, settings: Settings) -> None:
         self._store = store
         self._clock = store.clock
@@ -45,7 +47,11 @@ class Flush:
         self._leadership = Leadership(store, store.clock, settings.lease_time.total_seconds())
 
     def run(self, most: int, due_only: bool = False) -> list[JobReport]:
-        """Runs until no job waits, or is due, that has not had its turn. Raises NotAlone before anything is run."""
+        """Gives every waiting job one turn, in the order of their time; with `due_only`, every due job. Jobs that are
+        enqueued meanwhile get theirs too. A job that failed and waits for its next attempt has had its turn.
+
+        Raises NotAlone before anything is run, and RecruiterError after `most` jobs.
+        """
         reports: list[JobReport] = []
         had_their_turn: set[JobId] = set()
         self._store.prepare()
@@ -66,7 +72,7 @@ class Flush:
                 id, task = found
                 report = self._turn(caller, id, task)
                 if report is None or report.why is None:
-                    had_their_turn.add(id)  # it waits still, or again
+                    had_their_turn.add(id)  # it has not ended, so the next search would find it again
                 if report is not None:
                     reports.append(report)
         return reports

@@ -69,6 +69,8 @@ class Message(NamedTuple):
 
 
 class ChildHandle:
+    """A child process, as its supervisor knows it: its pipes, the jobs that it was sent, and its pace."""
+
     def __init__(
         self,
         process: Process,
@@ -267,7 +269,8 @@ class ChildHandle:
         self._words.flush()
 
     def receive(self, now: float) -> list[Message]:
-        """The messages that have come since the last time. A job that has ended is no longer with the child."""
+        """Reads one portion from its pipe; returns the messages that are complete. A job that has ended is no longer
+        with the child. Then `drained` tells whether the pipe was empty; `silent`, whether the child has closed it."""
         try:
             data = os.read(self.read_end, pipe.READ_AT_ONCE)
         except BlockingIOError:
@@ -276,6 +279,7 @@ class ChildHandle:
         self.drained = not data
         if not data:
             self.silent, self.silent_at = True, now
+            return []
         messages, ended = list[Message](), 0
         for kind, number, payload in self._frames.feed(data):
             if kind in pipe.ABOUT_NO_JOB:
@@ -285,6 +289,7 @@ class ChildHandle:
                 if kind != pipe.PROGRESS:
                     ended += 1
                     self._forget(number)
+            # Otherwise it is about a job that has ended: a thread that the job left behind may still report progress.
         self._learn_pace(ended, len(data), now)
         return messages
 

@@ -64,6 +64,8 @@ _LISTENER_ERRORS_EVERY_SECONDS = 60.0
 
 
 class Dispatcher:
+    """The main thread of a worker: feeds jobs to the children, reads their answers, ends overrunning jobs."""
+
     def __init__(
         self,
         spawn: Spawn,

@@ -35,6 +35,8 @@ _CLOCKS_DISAGREE = timedelta(milliseconds=50)
 
 
 class Fetcher:
+    """The thread that learns which jobs were assigned to this worker, and reads their documents."""
+
     def __init__(
         self,
         store: Store,

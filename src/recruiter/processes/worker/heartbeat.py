@@ -57,6 +57,8 @@ class Usage:
 
 
 class Heartbeat:
+    """The thread that shows that this worker is alive, and learns what the roster knows about it."""
+
     def __init__(
         self,
         store: Store,

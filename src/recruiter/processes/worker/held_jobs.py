@@ -174,10 +174,11 @@ class HeldJobs:
         return has_new
 
     def hear_event(self, assignment: Assignment) -> None:
-        """Takes note of the event of an assignment."""
+        """Learns the jobs of a new assignment from its change event, which comes before the next list. `_given` stays:
+        an event names only its own jobs, and events before it may be lost, so only a list moves the counter."""
         with self._lock:
             if assignment.worker != self.worker or assignment.given <= self._given:
-                return
+                return  # of another registration, or the newest list has named these jobs
             self._learn(assignment.jobs)
             has_new = bool(self._to_fetch)
         if has_new:
@@ -325,7 +326,8 @@ class HeldJobs:
             self.wake_ups.settler()
 
     def hand_back(self, ids: Iterable[JobId]) -> None:
-        """These jobs go back to the roster as if they had never been here."""
+        """Releases jobs that have not started. They have no outcome: the roster names them no longer, and the leader
+        may give them to any worker."""
         self.ended([(id, None) for id in ids])
 
     def hand_back_untaken(self, ids: Collection[JobId] | None = None) -> int:

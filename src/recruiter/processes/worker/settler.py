@@ -35,6 +35,8 @@ _LOCKED_AGAIN_SECONDS = 1.0
 
 
 class Settler:
+    """The thread that writes outcomes to MongoDB, in batches, and thereby releases the jobs."""
+
     def __init__(
         self,
         store: Store,

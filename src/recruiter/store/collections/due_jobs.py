@@ -59,6 +59,8 @@ _LONG_LANE = f"lane is no text of up to {MAX_LANE_BYTES:,} bytes"
 
 
 class DueJobs(ParsedCollection):
+    """The due jobs of each lane, in their order."""
+
     name = NAME
 
     def __init__(self, collection: Collection[Document], markers: str) -> None:
@@ -141,27 +143,29 @@ class DueJobs(ParsedCollection):
 
     @store_call
     def oldest_due(self, lanes: Iterable[str], now: datetime, held: Ids[JobId]) -> dict[str, datetime]:
-        """Since when the oldest due job of each lane waits that no worker holds. Lanes without one are left out.
+        """Since when the oldest due job of each lane waits that no worker holds; lanes without one are left out.
+        Metrics and the doctor show with it how late jobs are.
 
-        The due index has the oldest job of each priority first, so it takes one seek for each priority of a lane, up to
-        20. A step of a flow has the place of its flow, but waits only since its release: the first jobs are compared.
+        In the due index, the first job of each priority waits longest. So each turn of the loop seeks the next lower
+        priority of each lane, up to 20. Only a step of a flow may wait less long than its place tells: it has the place
+        of its flow, but waits since its release. Therefore each seek reads several jobs, and the longest wait counts.
         If most lanes are short (one for each customer), one walk through the index is quicker.
         """
-        below: dict[str, int | float | None] = dict.fromkeys(lanes)
-        if self.collection.estimated_document_count() < _JOBS_PER_SEEK * len(below):
-            return {lane: since for lane, since in self._oldest_of_all(now, held) if lane in below}
+        lowest_read: dict[str, int | float | None] = dict.fromkeys(lanes)
+        if self.collection.estimated_document_count() < _JOBS_PER_SEEK * len(lowest_read):
+            return {lane: since for lane, since in self._oldest_of_all(now, held) if lane in lowest_read}
         oldest: dict[str, datetime] = {}
         for _ in range(_MAX_PRIORITIES_PER_LANE):
             queries: list[tuple[Document, int]] = []
-            for lane, priority in below.items():
+            for lane, priority in lowest_read.items():
                 lower = {} if priority is None else {"priority": {"$lt": priority}}
                 queries.append(({"lane": lane, **lower, **_due_by(now, held)}, _MAX_JOBS_COMPARED_FOR_AGE))
-            below = {}
+            lowest_read = {}  # a lane in which no more jobs are found drops out
             for candidate, since in parsed(NAME, self._first_of_each(queries, DUE, {"flow.due": 1}), _candidate_since):
                 lane = str(candidate.lane)
                 oldest[lane] = min(since, oldest.get(lane, since))
-                below[lane] = candidate.priority
-            if not below:
+                lowest_read[lane] = candidate.priority
+            if not lowest_read:
                 break
         return oldest
 

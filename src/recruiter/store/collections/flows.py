@@ -292,10 +292,13 @@ def flow_record(flow: StoredFlow) -> Document:
     return document
 
 
-def going_on(flow: ObjectId, steps: Iterable[FlowStep], *, cancelled: bool) -> tuple[Document, Document]:
-    """The query and the update of a flow of which these steps are stored, in the same transaction: a process that
-    forgets, cancels or concludes the flow conflicts with it. A step that waits for the end of the flow changes nothing
-    about how the flow has ended. With `cancelled`, a cancelled flow is no longer cancelled."""
+def adding_steps(flow: ObjectId, steps: Iterable[FlowStep], *, cancelled: bool) -> tuple[Document, Document]:
+    """The query and the update of a flow that gets these steps, for the transaction that stores them. The query finds
+    nothing if the flow was forgotten, or was cancelled; with `cancelled`, the update lets a cancelled flow go on.
+
+    The update conflicts with every transaction that forgets, cancels or concludes the flow. If the flow had ended, it
+    goes on; but a job that waits for the end (`on`) changes nothing about the end.
+    """
     query: Document = {"_id": flow, **_THERE}
     if all(step.on is not None for step in steps):
         return query, TOUCH

@@ -105,6 +105,8 @@ ROOM_MADE: Document = {
 
 
 class Roster(ParsedCollection):
+    """The workers, and the jobs that each of them holds."""
+
     name = NAME
 
     def __init__(self, collection: Collection[Document]) -> None:
