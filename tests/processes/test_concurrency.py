@@ -309,3 +309,30 @@ def test_context_variables_of_one_job_are_not_seen_by_the_next(function: Callabl
     bench.recruiter.task(name="take_it")(function)
 
     assert ConcurrentChildren(bench, places=2).run(*["take_it"] * 8) == ["nobody's"] * 8
+
+
+def test_a_thread_takes_its_next_job_while_another_job_blocks_the_loop() -> None:
+    bench = Bench()
+    blocks, last_has_run = threading.Event(), threading.Event()
+
+    @bench.recruiter.task
+    def first() -> bool:
+        return blocks.wait(20)
+
+    @bench.recruiter.task
+    async def blocker() -> bool:
+        blocks.set()
+        return last_has_run.wait(20)  # in the event loop, which does nothing else meanwhile
+
+    @bench.recruiter.task
+    def second() -> str:
+        return "second"
+
+    @bench.recruiter.task
+    def last() -> str:
+        last_has_run.set()
+        return "last"
+
+    answers = ConcurrentChildren(bench, places=2).run(*(task.name for task in (first, blocker, second, last)))
+
+    assert answers == [True, True, "second", "last"]

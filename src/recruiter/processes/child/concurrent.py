@@ -1,7 +1,7 @@
 """Several jobs run in one child at the same time: `async def` jobs share an event loop, the others run in threads.
 
-Jobs wait here unclaimed until a place is free, so the supervisor can still take them back. The thread
-that finished a job writes its answer, under a lock, so that a job that blocks the event loop delays no other answer.
+Jobs wait here unclaimed until a place is free, so the supervisor can still take them back. The thread that finished a
+job writes its answer, under a lock, and takes the next job: a job that blocks the event loop delays no other thread.
 
 A job can hold up the others: by blocking the event loop, or by holding the interpreter in C code. Then this process
 can no longer report it. So the claims hold, in advance: the job whose code the event loop is about to run (`_Steps`),
@@ -53,6 +53,8 @@ class ConcurrentChild:
         self._places = places
         self._busy = 0
         self._waiting: deque[tuple[int, bytes]] = deque()
+        self._taking = threading.Lock()
+        """Held while a thread takes a waiting job and its place."""
         self._open = True
         self._sender: ProgressSender[int] = ProgressSender(partial(link.send, pipe.PROGRESS))
         self._tasks: set[asyncio.Task[None]] = set()
@@ -97,44 +99,65 @@ class ConcurrentChild:
         self._start()
 
     def _start(self) -> None:
-        while self._waiting and self._busy < self._places:
-            number, payload = self._waiting.popleft()
-            if self._claims.claim(number):
-                self._busy += 1
-                self._clock.follow(*pipe.time_of(payload))
-                self._begin(number, pipe.job_of(payload))
+        """Begins waiting jobs while places are free."""
+        while (taken := self._take()) is not None:
+            self._begin(*taken)
         if not self._open and not self._busy:
             self._loop.stop()
 
+    def _take(self) -> tuple[int, bytes] | None:
+        """Claims the next waiting job, which occupies a place from now on. None if no job waits or no place is free."""
+        with self._taking:
+            while self._waiting and self._busy < self._places:
+                number, payload = self._waiting.popleft()
+                if self._claims.claim(number):
+                    self._busy += 1
+                    self._clock.follow(*pipe.time_of(payload))
+                    return number, pipe.job_of(payload)
+        return None
+
     def _begin(self, number: int, raw: bytes) -> None:
-        context = self._context.copy()
         if self._executor.is_async(raw):
+            context = self._context.copy()
             context.run(_number.set, number)
             task = self._loop.create_task(self._run_async(number, raw), context=context)
             self._tasks.add(task)  # or it might be collected while it waits
             task.add_done_callback(self._tasks.discard)
         else:
-            self._threads.submit(context.run, self._run, number, raw)
+            self._threads.submit(self._run_in_thread, number, raw)
+
+    def _run_in_thread(self, number: int, raw: bytes) -> None:
+        """Runs this job and then the next ones, until no job waits or the next one needs the event loop."""
+        while True:
+            self._context.copy().run(self._run, number, raw)
+            self._leave_place()
+            if (taken := self._take()) is None:
+                self._loop.call_soon_threadsafe(self._start)  # jobs may have come since, or the last one has ended
+                return
+            number, raw = taken
+            if self._executor.is_async(raw):
+                self._loop.call_soon_threadsafe(self._begin, number, raw)
+                return
 
     def _run(self, number: int, raw: bytes) -> None:
         self._claims.runs_in(number, threading.get_native_id())
         interruptible, hard = self._control.begin(number), partial(self._claims.deadline, number)
         self._answer(number, raw, self._executor.run(raw, interruptible, hard, partial(self._sender.call, number)))
-        self._loop.call_soon_threadsafe(self._ended)
 
     async def _run_async(self, number: int, raw: bytes) -> None:
         interruptible, hard = self._control.begin(number), partial(self._claims.deadline, number)
         on_progress = partial(self._sender.call, number)
         self._answer(number, raw, await self._executor.run_async(raw, interruptible, hard, on_progress))
-        self._ended()
+        self._leave_place()
+        self._start()
 
     def _answer(self, number: int, raw: bytes, ended: Outcome) -> None:
         self._control.end(number)
         self._link.answer(number, raw, ended)
 
-    def _ended(self) -> None:
-        self._busy -= 1
-        self._start()
+    def _leave_place(self) -> None:
+        with self._taking:
+            self._busy -= 1
 
 
 class _Steps(Coroutine[Any, Any, Any]):
