@@ -1,8 +1,9 @@
 """taskiq on a Redis stream.
 
 Two worker processes, which is its default, with uvloop, which it takes where it is installed; 100 coroutines in each
-and 100 messages at a time, its defaults. No result backend: no program reads results. A message is acknowledged when
-its job has ended (default), so a job is not lost with its worker.
+and 100 messages at a time, its defaults. Jobs that wait: 50 coroutines in each, like the other systems. No result
+backend: no program reads results. A message is acknowledged when its job has ended (default), so a job is not lost with
+its worker.
 """
 
 import asyncio
@@ -20,7 +21,9 @@ from taskiq_redis import RedisStreamBroker
 broker = RedisStreamBroker(os.environ["PEERS_REDIS"], consumer_id="0")
 
 ENDED = find_stamps()
-WORKERS = [[sys.executable, "-m", "taskiq", "worker", "taskiq_app:broker", "--workers", "2", "--log-level", "WARNING"]]
+COMMAND = [sys.executable, "-m", "taskiq", "worker", "taskiq_app:broker", "--workers", "2", "--log-level", "WARNING"]
+COROUTINES = ["--max-async-tasks", str(kinds.SLOTS_PER_PROCESS)] if kinds.waits() else []
+WORKERS = [[*COMMAND, *COROUTINES]]
 
 
 @broker.task

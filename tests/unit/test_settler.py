@@ -84,8 +84,7 @@ class Fixture:
         self.settled += 1
 
     def outcomes_gather_for(self, seconds: float) -> None:
-        """Settling takes so long that outcomes gather for this time."""
-        self.settler._batch_seconds = seconds * settler.COST_SHARE
+        self.settler._settle_within = seconds
 
     @property
     def held_jobs(self) -> HeldJobs:

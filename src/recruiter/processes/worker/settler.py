@@ -1,7 +1,7 @@
 """The settler writes the outcomes of jobs: all that have gathered since the last batch, in one transaction.
 
-A transaction costs about the same for one outcome as for a hundred. So outcomes gather until it costs a small part of
-the work that it settles. `Settler._must_settle` has the reasons to write them earlier.
+A transaction costs about the same for one outcome as for a hundred. So outcomes gather for `settle_within`.
+`Settler._must_settle` has the reasons to write them earlier.
 """
 
 from __future__ import annotations
@@ -21,9 +21,6 @@ from recruiter.steps.settle import as_children_left_them, settle
 from recruiter.store.database import Store
 from recruiter.store.roster_fields import Holding
 
-COST_SHARE = 0.05
-"""Outcomes gather until settling takes this part of the time. `settle_within` is the bound: if a worker is killed, the
-jobs whose outcomes have not been written run again."""
 LARGE_BATCH_JOBS = 300
 """Number of outcomes that are settled without waiting for more."""
 _BUFFER_USED = 2 / 3
@@ -53,10 +50,9 @@ class Settler:
         self._on_settled = on_settled
         """Called after each batch: the worker may hold new jobs, and has room for more."""
         self._settle_within = registration.settings.settle_within.total_seconds()
+        """If the worker is killed, the jobs whose outcomes have gathered run again."""
         self._batch_began_at = -math.inf
         """When the last batch began, on the real clock, also where the application's stands still."""
-        self._batch_seconds = 0.0
-        """The time that batches take, on average."""
         self._locked: set[JobId] = set()
         """Jobs that another transaction held when they were to be settled."""
         self._locked_again_at = 0.0
@@ -86,8 +82,7 @@ class Settler:
 
     def _until_due(self) -> float:
         """Seconds for which outcomes may still gather."""
-        needed_within = self._registration.held_jobs.outcomes_may_wait
-        may_gather_for = min(self._batch_seconds / COST_SHARE, self._settle_within, needed_within)
+        may_gather_for = min(self._settle_within, self._registration.held_jobs.outcomes_may_wait)
         return max(0.0, self._batch_began_at + may_gather_for - time.monotonic())
 
     def _step(self) -> float:
@@ -130,7 +125,6 @@ class Settler:
             if isinstance(error, Superseded):
                 self._registration.lose(held_jobs)
             raise
-        self._batch_seconds += 0.2 * (time.monotonic() - self._batch_began_at - self._batch_seconds)
         settled = [outcome for outcome in batch if outcome[0] not in self._locked]
         # First the locked ones: a worker that ends must not find that all is settled. Others do not hurry for them.
         if locked := [outcome for outcome in gathered if outcome[0] in self._locked]:
