@@ -21,6 +21,7 @@ from pymongo import MongoClient
 from pymongo.collection import Collection
 
 from recruiter.embedded import EmbeddedServer, find_mongod
+from recruiter.embedded.process import ServerRecord
 from recruiter.errors import EmbeddedError, NoServerBinary, ServerDidNotStart
 
 OWNER = """
@@ -216,6 +217,21 @@ def test_when_the_owner_of_a_used_server_is_killed_we_start_our_own(tmp_path: Pa
             assert server.start() == uri
             assert server.pid != pid
             assert names(uri) == ["before"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ends a thread by a system call of Linux")
+def test_a_killed_server_runs_until_its_last_thread_has_ended() -> None:
+    """Its other threads may hold its port for a moment after the main thread has ended."""
+    end_main_thread = "ctypes.CDLL(None).pthread_exit(None)"
+    code = f"import ctypes, threading, time; threading.Thread(target=time.sleep, args=[60]).start(); {end_main_thread}"
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        record = ServerRecord.of(process.pid, 1)
+        eventually(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
+        runs_as_long_as_a_thread_does = record.running
+        process.kill()
+
+    assert runs_as_long_as_a_thread_does
+    assert not record.running
 
 
 def test_many_that_start_at_once_in_one_folder_end_up_with_one_server(tmp_path: Path) -> None:

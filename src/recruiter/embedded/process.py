@@ -64,8 +64,9 @@ class ServerRecord:
     @property
     def running(self) -> bool:
         try:
-            same = _started(self.pid) == self.started
-            return same and psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE
+            process, is_same = psutil.Process(self.pid), _started(self.pid) == self.started
+            # A killed process first loses its main thread. Until the others have ended too, its port is taken.
+            return is_same and (process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1)
         except psutil.Error:
             return False
 
