@@ -2,19 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
+from bson import ObjectId
 
 from recruiter.domain.flow import (
     FOLDED,
+    FlowStep,
     StepState,
+    Verdict,
     branches,
     in_order,
     layers,
+    verdict,
 )
 from recruiter.domain.job import JobId
 from recruiter.errors import InvalidFlow
 
 PENDING, DONE, FAILED = StepState.PENDING, StepState.SUCCEEDED, StepState.FAILED
+SKIPPED, GONE = StepState.SKIPPED, StepState.GONE
+
+
+class TestVerdict:
+    """Whether a step may start, by the states of the steps that it waits for."""
+
+    @pytest.mark.parametrize(
+        ("after", "after_any", "after_failure", "expected"),
+        [
+            ([DONE, DONE], [], [], Verdict.RELEASE),
+            ([DONE, PENDING], [], [], Verdict.WAIT),
+            ([PENDING, FAILED], [], [], Verdict.FAIL),  # no other end can help
+            ([DONE, GONE], [], [], Verdict.FAIL),
+            ([DONE, SKIPPED], [], [], Verdict.SKIP),
+            ([PENDING, SKIPPED], [], [], Verdict.WAIT),
+            ([DONE], [FAILED, SKIPPED, GONE], [], Verdict.RELEASE),
+            ([DONE], [PENDING], [], Verdict.WAIT),
+            ([], [], [FAILED, DONE], Verdict.RELEASE),
+            ([], [], [DONE, SKIPPED], Verdict.SKIP),
+            ([], [], [DONE, PENDING], Verdict.WAIT),
+            ([FAILED], [], [FAILED], Verdict.FAIL),
+            ([], [], [], Verdict.RELEASE),
+        ],
+    )
+    def test_by_the_states_of_its_dependencies(
+        self,
+        after: Sequence[StepState],
+        after_any: Sequence[StepState],
+        after_failure: Sequence[StepState],
+        expected: Verdict,
+    ) -> None:
+        states: dict[JobId, StepState] = dict(enumerate([*after, *after_any, *after_failure]))
+        by_need = [need for need, found in enumerate((after, after_any, after_failure)) for _ in found]
+        optional, failed = (frozenset(id for id in states if by_need[int(str(id))] == need) for need in (1, 2))
+        step = FlowStep(ObjectId(), "step", after=tuple(states), any=optional, failed=failed)
+
+        assert verdict(step, states) is expected
 
 
 class TestGraph:
