@@ -69,11 +69,12 @@ class Vacancies:
     """
 
     def __init__(self, roster: Sequence[RosterWorker]) -> None:
-        self._workers = [worker for opening in pools(roster) for worker in opening.workers]
+        self._workers = [worker for pool in pools(roster) for worker in pool.workers]
         self._given: Counter[str] = Counter()
 
     def offers(self, jobs: Sequence[Arrival]) -> Mapping[str, Offer] | None:
-        """The jobs by worker, spread evenly; None when a job is among them that none of the workers serves."""
+        """Chooses for each job the serving worker with most room. None if no worker serves one of the jobs: then a
+        round must assign them."""
         offered: dict[str, list[JobId]] = {}
         workers = {worker.id: worker for worker in self._workers}
         for job in jobs:

@@ -63,7 +63,8 @@ class TurnsTaken:
 
     def __init__(self) -> None:
         self._taken: dict[Tenant, float] = {}
-        self._there: dict[str, frozenset[str]] = {}
+        self._were_active: dict[str, frozenset[str]] = {}
+        """The tenants of each group that had waiting jobs in its last round."""
 
     def count(self, group: str, tenant: str, weight: float) -> None:
         if len(self._taken) > _MAX_TENANTS_REMEMBERED:
@@ -71,13 +72,14 @@ class TurnsTaken:
         self._taken[group, tenant] = self._taken.get((group, tenant), 0.0) + 1 / weight
 
     def among(self, group: str, tenants: Collection[str]) -> dict[str, float]:
-        """The amount that each of these tenants has received beyond the tenant that received the least."""
-        there = self._there.get(group, frozenset()).intersection(tenants)
-        least = min((self._taken.get((group, tenant), 0.0) for tenant in there), default=0.0)
+        """The amount that each of these tenants has received beyond the tenant that received the least. A tenant that
+        had no waiting jobs in the last round starts level with that one."""
+        stayed = self._were_active.get(group, frozenset()).intersection(tenants)
+        least = min((self._taken.get((group, tenant), 0.0) for tenant in stayed), default=0.0)
         for tenant in tenants:
-            if tenant not in there:
+            if tenant not in stayed:
                 self._taken[group, tenant] = max(least, self._taken.get((group, tenant), 0.0))
-        self._there[group] = frozenset(tenants)
+        self._were_active[group] = frozenset(tenants)
         return {tenant: self._taken.get((group, tenant), 0.0) - least for tenant in tenants}
 
 
@@ -88,8 +90,8 @@ def take_turns(
     held: Mapping[Tenant, int],
     taken: TurnsTaken | None = None,
 ) -> list[Candidate]:
-    """The candidates in order, with the jobs of shared groups in turns. `held` is the number of held jobs of each
-    tenant."""
+    """Reorders the candidates so that the tenants of each shared group take turns, in the places that its jobs have.
+    All others keep their places. `held` are the numbers of jobs that tenants hold; `taken`, those received lately."""
     queues: dict[str, dict[str, deque[Candidate]]] = {}
     for candidate in candidates:
         if candidate.lane.group in shares:
@@ -104,7 +106,7 @@ def take_turns(
 
 
 class _Turns:
-    """The tenants of one group."""
+    """The queues of the tenants of one group. `next` takes a job of the tenant that has the least."""
 
     def __init__(
         self,
@@ -117,14 +119,14 @@ class _Turns:
         self._share = share
         self._taken = taken
         self._queues = queues
-        self._has = Counter({tenant: held.get((group, tenant), 0) for tenant in queues})
+        self._held = Counter({tenant: held.get((group, tenant), 0) for tenant in queues})
         self._order = [self._place(tenant) for tenant in queues]
         heapq.heapify(self._order)
 
     def next(self) -> Candidate:
         _, _, tenant = heapq.heappop(self._order)
         candidate = self._queues[tenant].popleft()
-        self._has[tenant] += 1
+        self._held[tenant] += 1
         if self._queues[tenant]:
             heapq.heappush(self._order, self._place(tenant))
         return candidate
@@ -132,8 +134,8 @@ class _Turns:
     def _place(self, tenant: str) -> tuple[float, tuple[float, float], str]:
         """The tenant with the least by weight comes first, and among equals the tenant that has waited longest."""
         priority, since = self._queues[tenant][0].rank
-        has = self._has[tenant] / self._share.weight(tenant) + self._taken[tenant]
-        return has, (priority, since.timestamp()), tenant
+        received = self._held[tenant] / self._share.weight(tenant) + self._taken[tenant]
+        return received, (priority, since.timestamp()), tenant
 
 
 def _weight(name: str, value: object) -> float:

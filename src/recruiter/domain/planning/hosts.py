@@ -24,6 +24,8 @@ Amounts = tuple[tuple[str, int], ...]
 
 @dataclass(slots=True, eq=False)
 class Host:
+    """A host while the plan is made."""
+
     name: str
     capacity: dict[str, int]
     free: dict[str, int]
@@ -109,10 +111,9 @@ def hosts_of(names: Iterable[str], capacities: Mapping[str, Needs]) -> dict[str,
 
 
 def largest_of(amounts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The largest amount of each resource."""
     largest: dict[str, int] = {}
-    for some in amounts:
-        for name, amount in some.items():
+    for amounts_of_one in amounts:
+        for name, amount in amounts_of_one.items():
             if amount > largest.get(name, 0):
                 largest[name] = amount
     return largest

@@ -88,6 +88,7 @@ class Rate:
     def next_at(self, log: Iterable[Start], now: datetime) -> datetime:
         """The first time, from now on, at which a job may start."""
         window, starts = self.window, sorted(log)
+        # `within` jobs started less than a window before or after the checked time: `starts[first:beyond]`.
         moment, first, beyond, within = now, 0, 0, 0
         while True:
             while beyond < len(starts) and starts[beyond][0] < moment + window:
@@ -98,13 +99,13 @@ class Rate:
                 first += 1
             if within < self.count:
                 return moment
-            moment = starts[first][0] + window
+            moment = starts[first][0] + window  # when the oldest of them counts no longer
 
     def noted(self, log: Iterable[Start], now: datetime, count: int) -> list[Start]:
-        """The log to keep after `count` more have started now: without what no longer matters, and never long.
+        """The log with `count` more starts now, and without starts that count no longer. It never gets long.
 
-        Moments are rounded up to a hundredth of the window and at least to milliseconds, as they are stored: later
-        than the truth, so what follows waits a little longer and the rate is never exceeded.
+        Times are rounded up to a hundredth of the window and at least to the milliseconds that MongoDB stores:
+        later than the truth, so the next jobs wait a little longer and the rate is never exceeded.
         """
         grain = max(1, math.ceil(self.seconds * 1000 / _GRAINS_PER_PERIOD)) * _MILLISECOND
         grains: dict[datetime, int] = {}
@@ -141,7 +142,7 @@ class Limit:
         seconds: DurationLike | None = None,
         floating: bool = False,
     ) -> Limit:
-        """Amounts and times may be texts."""
+        """Makes a limit. The amount and the time may be strings."""
         kind, name = split_subject(subject)
         if (count is None) != (seconds is None):
             raise SettingsError(f"a rate needs both: how many, and in what time: {subject}")
@@ -223,7 +224,7 @@ class Ceiling:
     def parse(
         cls, max_running: int | None, rate: str | None, limits: Mapping[str, KeyLimit] | None = None
     ) -> Ceiling | None:
-        """None without any limit. Raises SettingsError."""
+        """Reads the options of a task; None if they limit nothing. Raises SettingsError."""
         if max_running is None and rate is None and not limits:
             return None
         if limits is not None and not isinstance(limits, Mapping):
@@ -233,7 +234,7 @@ class Ceiling:
         return cls(max_running, None if rate is None else Rate.parse(rate), of_keys)
 
     def limits_of(self, task: str) -> list[Limit]:
-        """Raises SettingsError; it is called when the task is defined."""
+        """The limits on the jobs of a task that has this ceiling. Raises SettingsError."""
         limits = (
             []
             if self.max_running is None and self.rate is None
@@ -357,25 +358,23 @@ class _Counter:
     keeper: JobId | None = None
 
     def refusal(self, amount: int, first: Collection[JobId]) -> Reason | None:
-        """Why there is not enough. An amount that is kept is missing only if it is kept for a job that comes first."""
+        """Why `amount` more cannot be assigned; None if it can. An amount that is kept for another job is missing only
+        if that job is in `first`."""
         if self.ceiling is not None and self.used + amount > self.ceiling:
-            return self._full(amount, self.ceiling)
+            if self.limit.kind == RESOURCE:
+                return FleetBusy(self.limit.name, amount, max(0, self.ceiling - self.used), self.ceiling)
+            return AtLimit(self.bucket, self.ceiling, tuple(self.holders[:_MAX_HOLDERS_NAMED]), len(self.holders))
         if self.limit.rate is not None and self.started >= self.startable:
-            return AtRate(self.bucket, self.limit.rate, self.limit.rate.next_at(self.noted(), self.now))
+            return AtRate(self.bucket, self.limit.rate, self.limit.rate.next_at(self.new_log(), self.now))
         if self.keeper is not None and self.keeper in first and amount > self.room():
             return KeptFor(f"what is left of {_titled(self.bucket)}", self.keeper)
         return None
 
-    def noted(self) -> Sequence[Start]:
-        """The log as the next round will read it: rewritten only if a job was started."""
+    def new_log(self) -> Sequence[Start]:
+        """The log as the next round will read it: with the jobs that were started."""
         if self.limit.rate is None or not self.started:
             return self.log
         return self.limit.rate.noted(self.log, self.now, self.started)
-
-    def _full(self, amount: int, ceiling: int) -> Reason:
-        if self.limit.kind == RESOURCE:
-            return FleetBusy(self.limit.name, amount, max(0, ceiling - self.used), ceiling)
-        return AtLimit(self.bucket, ceiling, tuple(self.holders[:_MAX_HOLDERS_NAMED]), len(self.holders))
 
     def room(self) -> int:
         """The jobs or thousandths that may still be assigned. `refusal` returns the reason why it is not enough."""
@@ -412,8 +411,7 @@ class Meter:
                 self._counters.setdefault(limit.subject, []).append(self._counter(limit, limit.subject))
 
     def is_limited(self, lane: Lane) -> bool:
-        """Whether any limit is about this lane."""
-        return any(self._of(lane))
+        return any(self._counters_of(lane))
 
     def needs_planning(self, lane: Lane) -> bool:
         """Whether its jobs are planned one by one: they need resources, are isolated, or are under a limit."""
@@ -422,11 +420,11 @@ class Meter:
     def can_prefetch(self, lane: Lane) -> bool:
         """Whether its jobs may wait in the buffer of a worker: they need no resources, and no rate. A rate counts jobs
         when they are assigned, and they have to start then."""
-        return not lane.needs and all(counter.limit.rate is None for counter in self._of(lane)[0])
+        return not lane.needs and all(counter.limit.rate is None for counter in self._counters_of(lane)[0])
 
     def take(self, lane: Lane, id: JobId) -> None:
-        """A worker holds this job."""
-        counts, resources = self._of(lane)
+        """Counts a job that a worker holds."""
+        counts, resources = self._counters_of(lane)
         for counter in counts:
             counter.used += 1
             counter.holders.append(id)
@@ -434,21 +432,21 @@ class Meter:
             counter.used += amount
 
     def start(self, lane: Lane, id: JobId) -> None:
-        """This job is given to a worker now."""
+        """Counts a job that is given to a worker now."""
         self.take(lane, id)
-        for counter in self._of(lane)[0]:
+        for counter in self._counters_of(lane)[0]:
             counter.started += 1
 
     def allows(self, lane: Lane) -> bool:
         """Whether the limits of its task, group and key let a job of this lane start now."""
-        for counter in self._of(lane)[0]:  # noqa: SIM110 - asked for every job
+        for counter in self._counters_of(lane)[0]:  # noqa: SIM110 - asked for every job
             if counter.room() < 1:
                 return False
         return True
 
     def suffices(self, lane: Lane) -> bool:
         """Whether the fleet has enough for a job of this lane now."""
-        for counter, amount in self._of(lane)[1]:  # noqa: SIM110 - asked for every job
+        for counter, amount in self._counters_of(lane)[1]:  # noqa: SIM110 - asked for every job
             if counter.room() < amount:
                 return False
         return True
@@ -456,48 +454,52 @@ class Meter:
     def refusal(self, lane: Lane, first: Collection[JobId] = ()) -> Reason | None:
         """Why no job of this lane may start: too many are held, or started lately, or the last place is kept for a job
         that comes first."""
-        return next((reason for counter in self._of(lane)[0] if (reason := counter.refusal(1, first))), None)
+        return next((reason for counter in self._counters_of(lane)[0] if (reason := counter.refusal(1, first))), None)
 
     def shortage(self, lane: Lane, first: Collection[JobId] = ()) -> Reason | None:
         """Why the fleet has not enough for a job of this lane."""
-        reasons = (counter.refusal(amount, first) for counter, amount in self._of(lane)[1])
+        reasons = (counter.refusal(amount, first) for counter, amount in self._counters_of(lane)[1])
         return next(filter(None, reasons), None)
 
     def never(self, lane: Lane) -> tuple[str, int] | None:
         """The resource of which the fleet may not use as much as one such job needs, and how much it may."""
-        for counter, amount in self._of(lane)[1]:
+        for counter, amount in self._counters_of(lane)[1]:
             if counter.ceiling is not None and amount > counter.ceiling:
                 return counter.limit.name, counter.ceiling
         return None
 
     def can_keep(self, lane: Lane) -> bool:
         """False if it lacks a resource of the fleet that another job waits for: that one comes first."""
-        return not any(counter.keeper is not None and counter.room() < amount for counter, amount in self._of(lane)[1])
+        _, resources = self._counters_of(lane)
+        return not any(counter.keeper is not None and counter.room() < amount for counter, amount in resources)
 
     def keep(self, lane: Lane, id: JobId) -> None:
         """Keeps the amounts that a waiting job needs."""
-        counts, resources = self._of(lane)
+        counts, resources = self._counters_of(lane)
         for counter, amount in [*((counter, 1) for counter in counts), *resources]:
             if counter.keeper is None:
                 counter.kept, counter.keeper = amount, id
 
     def room(self, lane: Lane) -> int:
         """The number of jobs of this lane that the limits would let start now: the planner reads only these."""
-        counts, resources = self._of(lane)
+        counts, resources = self._counters_of(lane)
         rooms = [counter.room() for counter in counts] + [counter.room() // amount for counter, amount in resources]
         return max(0, min(rooms, default=LIMITLESS))
 
     def logs(self) -> dict[str, list[Start]]:
         """The new log of every bucket with a rate of which jobs were assigned."""
         counters = (counter for counters in self._counters.values() for counter in counters)
-        return {counter.bucket: list(counter.noted()) for counter in counters if counter.started and counter.limit.rate}
+        return {
+            counter.bucket: list(counter.new_log()) for counter in counters if counter.started and counter.limit.rate
+        }
 
-    def _of(self, lane: Lane) -> _Counters:
+    def _counters_of(self, lane: Lane) -> _Counters:
+        """The counters of every limit on jobs of this lane."""
         if not self._limited:
             return _NONE
         known = self._known.get(lane)
         if known is None:
-            counts = [*self._of_key(lane)] if lane.key is not None else []
+            counts = [*self._counters_of_key(lane)] if lane.key is not None else []
             counts += self._counters.get(f"{TASK}:{lane.task}", ())
             counts += self._counters.get(f"{GROUP}:{lane.group}", ())
             resources = [
@@ -508,7 +510,8 @@ class Meter:
             known = self._known[lane] = (counts, resources)
         return known
 
-    def _of_key(self, lane: Lane) -> list[_Counter]:
+    def _counters_of_key(self, lane: Lane) -> list[_Counter]:
+        """The counters of the limits on its key, for all tasks and for its task. Made on first use."""
         counters: list[_Counter] = []
         for task in ("", lane.task):
             bucket = f"{KEY}:{_within(task)}{lane.key}"

@@ -34,7 +34,7 @@ _ROUNDS_AHEAD = 5
 
 
 class Lookahead:
-    """The thread of the leader owns it."""
+    """The due jobs that a round has found beyond its room. Only the thread of the leader uses them."""
 
     def __init__(self, many_lanes: int = MANY_LANES, max_age: timedelta = MAX_AGE) -> None:
         self._many_lanes = many_lanes
@@ -52,7 +52,8 @@ class Lookahead:
         self._jobs, self._snapshot, self._found_at = list(jobs), snapshot, found_at
 
     def take(self, count: int, snapshot: object, now: datetime) -> list[JobId]:
-        """The next jobs, exactly so many; or none, and then it has forgotten the others."""
+        """Takes exactly `count` jobs off the list. If it has fewer, is too old, or is of another snapshot: none, and
+        the list is forgotten."""
         is_valid = (
             self._found_at is not None
             and snapshot is not None

@@ -104,7 +104,9 @@ class Needs:
 
     def amounts(self) -> dict[str, int | float]:
         """By name, in processors, bytes and whatever the others count."""
-        return {name: _plain(amount) for name, amount in self.thousandths}
+        return {
+            name: amount / THOUSAND if amount % THOUSAND else amount // THOUSAND for name, amount in self.thousandths
+        }
 
     def described(self) -> str:
         """For people: "4 GiB of mem and 2 of proc"."""
@@ -122,7 +124,7 @@ def amount_of(resource: str, value: object) -> int:
         raise _refused(resource, value)
     if isinstance(value, float) and not math.isfinite(value):
         raise _refused(resource, value)
-    amount = _read(resource, value) if isinstance(value, str) else _unit(resource, Fraction(value))
+    amount = _parse(resource, value) if isinstance(value, str) else _unit(resource, Fraction(value))
     if amount < 0:
         raise InvalidJob(f"{resource} cannot be negative: {said_by(value, repr, 100)}")
     if amount > MAX_AMOUNT:
@@ -156,7 +158,8 @@ def _checked(name: object) -> str:
     return checked
 
 
-def _read(resource: str, text: str) -> Fraction:
+def _parse(resource: str, text: str) -> Fraction:
+    """The amount in a string: bytes of memory, or a number of any other resource."""
     if resource == "mem":
         found = _BYTES.fullmatch(text.strip())
         if not found:
@@ -179,10 +182,6 @@ def _unit(resource: str, number: Fraction) -> Fraction:
 def _refused(resource: str, value: object) -> InvalidJob:
     wanted = "a number of GiB or a text such as '2GiB'" if resource == "mem" else "a number"
     return InvalidJob(f"{said_by(value, repr, 100)} is not an amount of {resource}; write {wanted}")
-
-
-def _plain(thousandths: int) -> int | float:
-    return thousandths / THOUSAND if thousandths % THOUSAND else thousandths // THOUSAND
 
 
 def _number(thousandths: int) -> str:

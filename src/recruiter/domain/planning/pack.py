@@ -170,7 +170,7 @@ def _floating(limits: Iterable[Limit]) -> frozenset[str]:
     return frozenset(limit.name for limit in limits if limit.floating)
 
 
-_Why = Callable[[Lane, Collection[JobId]], Reason]
+_Why = Callable[[Lane, Collection[JobId]], Reason | None]
 """Finds out why a job of a lane waits, given the jobs that came first and reserved."""
 
 
@@ -218,7 +218,7 @@ class _Plan:
             WorkerRoom(worker, self._hosts[worker.host], number, worker.free_slots, worker.holds, spare=worker.spare)
             for number, worker in enumerate(workers)
         ]
-        self._count(held)
+        self._count_held(held)
         self._kinds: dict[Lane, _Kind] = {}
         self._seen: set[JobId] = {job.id for job in held}
         self._shut: set[Lane] = set()
@@ -226,7 +226,8 @@ class _Plan:
         self._waiting: dict[Lane, tuple[_Why, int]] = {}
         self._reserved: dict[JobId, Reservation] = {}
 
-    def _count(self, held: Sequence[AssignedJob]) -> None:
+    def _count_held(self, held: Sequence[AssignedJob]) -> None:
+        """Counts what held jobs use: places under limits, resources of hosts, workers for isolated jobs."""
         rooms = {room.worker.id: room for room in self._rooms}
         for job in held:
             self._meter.take(job.lane, job.id)
@@ -251,9 +252,9 @@ class _Plan:
         self._seen.add(candidate.id)
         kind = self._kind(lane)
         if kind.never is not None:
-            self._shut_lane(lane, self._never)
+            self._shut_lane(lane, self.hopeless)
         elif not self._meter.allows(lane):
-            self._shut_lane(lane, self._refusal)
+            self._shut_lane(lane, self._meter.refusal)
         elif not kind.crowded and (room := self._find_slot(kind)) is not None:
             self._give(candidate, room)
             room.free -= 1
@@ -283,7 +284,7 @@ class _Plan:
         """How to find out why the first of this lane waits, which comes after so many that reserved."""
         self._waiting.setdefault(lane, (why, reserved))
 
-    def hopeless(self, lane: Lane) -> Reason | None:
+    def hopeless(self, lane: Lane, _: Collection[JobId] = ()) -> Reason | None:
         """Why a job of this lane could not start if everything were free."""
         return self._kind(lane).never
 
@@ -304,8 +305,9 @@ class _Plan:
         return min(fitting, key=lambda room: (room.host.usable_share, room.host.name, -room.share), default=None)
 
     def _find_buffer(self, lane: Lane, kind: _Kind) -> WorkerRoom | None:
-        """The worker whose buffer takes most, of those where no other job comes first: neither a job that can be
-        prefetched, nor a job for which a slot is kept. Jobs that nothing limits are distributed after the plan."""
+        """The worker with the most room in its buffer. A worker is left out if another job comes first there: a job
+        that can be prefetched, or a job for which a slot is kept. None for jobs that nothing limits: these are
+        distributed after the plan."""
         if not self._meter.can_prefetch(lane):
             return None
         if lane.key is None and not lane.isolated and not self._meter.is_limited(lane):
@@ -347,17 +349,9 @@ class _Plan:
 
     # -- why it waits, asked when the plan is made ---------------------------------------------------------------
 
-    def _never(self, lane: Lane, _: Collection[JobId]) -> Reason:
-        reason = self._kind(lane).never
-        assert reason is not None, lane
-        return reason
-
-    def _refusal(self, lane: Lane, first: Collection[JobId]) -> Reason:
-        reason = self._meter.refusal(lane, first)
-        assert reason is not None, lane
-        return reason
-
     def _shortage(self, lane: Lane, first: Collection[JobId]) -> Reason:
+        """Why no worker had room for a job of this lane: it was the fleet, the hosts, another isolated job, the slots,
+        or a reservation of a job that came `first`."""
         kind = self._kind(lane)
         reason = self._meter.shortage(lane, first)
         if reason is not None:
@@ -417,7 +411,9 @@ class _WaitingReasons(Mapping[Lane, Reason]):
 
     def __getitem__(self, lane: Lane) -> Reason:
         why, reserved_before = self._whys[lane]
-        return why(lane, self._reserved[:reserved_before])
+        reason = why(lane, self._reserved[:reserved_before])
+        assert reason is not None, lane
+        return reason
 
     def __iter__(self) -> Iterator[Lane]:
         return iter(self._whys)

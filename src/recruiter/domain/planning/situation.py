@@ -25,6 +25,8 @@ from recruiter.domain.planning.workers import RosterWorker
 
 @dataclass(frozen=True)
 class Situation:
+    """The workers, the jobs that they hold, and the rules at one time. The leader plans with them."""
+
     roster: Sequence[RosterWorker]
     held: Collection[JobId]
     """Every job that a worker holds."""

@@ -120,15 +120,15 @@ class WorkerPool:
 
 
 def pools(workers: Iterable[RosterWorker]) -> list[WorkerPool]:
-    """Workers with room, grouped by groups and tasks; the most specialised first, so that others do not take their
-    jobs."""
-    alike: dict[tuple[frozenset[str] | None, frozenset[str]], list[RosterWorker]] = {}
+    """Groups the workers with room by the groups and tasks that they serve. The most specialised pool comes first, so
+    that workers which serve more do not take the only jobs that it can run."""
+    by_kind: dict[tuple[frozenset[str] | None, frozenset[str]], list[RosterWorker]] = {}
     for worker in workers:
         if worker.ready and not worker.draining and worker.room > 0:
-            alike.setdefault((worker.groups, worker.tasks), []).append(worker)
-    return [
-        WorkerPool(tuple(group))
-        for (groups, tasks), group in sorted(
-            alike.items(), key=lambda item: (item[0][0] is None, len(item[0][0] or ()), len(item[0][1]))
-        )
-    ]
+            by_kind.setdefault((worker.groups, worker.tasks), []).append(worker)
+
+    def breadth(pool: WorkerPool) -> tuple[bool, int, int]:
+        groups, tasks = pool.kind
+        return groups is None, len(groups or ()), len(tasks)
+
+    return sorted((WorkerPool(tuple(alike)) for alike in by_kind.values()), key=breadth)

@@ -133,11 +133,11 @@ def decide(
         return Retry(failure.scheduled_at)
     if policy is None or at_most_once:
         return Archive(Why.NOT_SCHEDULED_BY_RETRY_POLICY)
-    return _answer(policy, failure)
+    return _ask(policy, failure)
 
 
-def _answer(policy: RetryPolicy, failure: Failure) -> Decision:
-    """A policy that raises, or answers nonsense, must not lose the job."""
+def _ask(policy: RetryPolicy, failure: Failure) -> Decision:
+    """Asks the policy for its decision. If it raises, or returns anything else, the job is archived, not lost."""
     try:
         decision: object = policy.decide(failure)
     except BaseException as error:  # SystemExit too: it is the policy's, not the worker's
