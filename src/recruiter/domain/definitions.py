@@ -46,7 +46,7 @@ def note(definition: object) -> None:
 
 
 def same_definition(known: object, new: object) -> bool:
-    """Whether both are one definition that was executed twice. Both must have been noted."""
+    """Whether the new definition is the known one, executed again. Both must have been noted."""
     if known is new:
         return True
     try:
@@ -58,8 +58,8 @@ def same_definition(known: object, new: object) -> bool:
     if one.file is None and other.file is None:
         # A definition that is typed again replaces the first, as in Python. A closure has no name to be replaced.
         return one.namespace == other.namespace and "<" not in _qualname(new)
-    twice = one.code is not other.code or one.namespace != other.namespace
-    return twice and one.file == other.file and _file(known) == _file(new)
+    was_executed_again = one.code is not other.code or one.namespace != other.namespace
+    return was_executed_again and one.file == other.file and _file(known) == _file(new)
 
 
 def qualified_name(cls: type) -> str:
@@ -92,14 +92,15 @@ def _name_of_file(path: Path) -> str:
 
 
 def _current_execution() -> _Execution:
+    """The module body, or the typed statement, that is being executed in this thread."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != "<module>":
         frame = frame.f_back
     if frame is None:
         return _Execution(None, 0, None)
     file = frame.f_code.co_filename
-    typed = frame.f_globals.get("__file__") is None or file.startswith("<")
-    return _Execution(frame.f_code, id(frame.f_globals), None if typed else str(Path(file).absolute()))
+    is_typed = frame.f_globals.get("__file__") is None or file.startswith("<")
+    return _Execution(frame.f_code, id(frame.f_globals), None if is_typed else str(Path(file).absolute()))
 
 
 def _qualname(definition: object) -> str:

@@ -136,7 +136,7 @@ def to_moment(name: str, value: object) -> Moment:
 
 
 def resolved(moment: Moment, now: datetime) -> datetime:
-    """As a date; EARLIEST if there is no such date."""
+    """The date that this means now; EARLIEST if it would be before the first date."""
     if isinstance(moment, datetime):
         return moment
     try:

@@ -27,6 +27,8 @@ _NOTHING = Needs()
 
 
 class Lane(NamedTuple):
+    """A lane, read from its string."""
+
     group: str
     task: str
     needs: Needs = _NOTHING

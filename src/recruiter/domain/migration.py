@@ -39,6 +39,8 @@ Arguments = Mapping[str, Any] | Sequence[Any]
 
 @dataclass(frozen=True)
 class MovedJob:
+    """A foreign document that becomes a job."""
+
     id: str
     """Derived from its id there, so that it cannot be imported twice."""
     task: str
@@ -52,6 +54,8 @@ class MovedJob:
 
 @dataclass(frozen=True)
 class MovedScheduler:
+    """A foreign document that becomes a repeatable job."""
+
     id: str
     urn: str
     task: str
@@ -65,6 +69,8 @@ class MovedScheduler:
 
 @dataclass(frozen=True)
 class NotMoved:
+    """A foreign document that is not imported."""
+
     id: str
     reason: str
 
@@ -95,6 +101,7 @@ def arguments(value: object) -> Arguments:
 
 
 def from_agenda(document: Mapping[str, Any], renamed: Mapping[str, str]) -> Moved:
+    """Translates a document of `agendaJobs`."""
     id = f"agenda:{document['_id']}"
     if not isinstance(document.get("name"), str):
         return NotMoved(id, "it has no name")
@@ -121,9 +128,9 @@ def _agenda_options(document: Mapping[str, Any]) -> GivenJobOptions:
 
 
 def _agenda_scheduler(id: str, task: str, args: Any, every: object, document: Mapping[str, Any]) -> Moved:
-    """`repeatInterval` is a cron expression, an interval in words, or a number of milliseconds. An interval keeps the
-    phase of `nextRunAt`. `agenda.every` stores one document for each name, of the type `single`; of other types there
-    may be several."""
+    """Translates a job of Agenda that repeats. Its interval is a cron expression, words, or a number of milliseconds;
+    it keeps the phase of `nextRunAt`. `agenda.every` stores one document for each name, of the type `single`; of other
+    types there may be several."""
     due = moment(document.get("nextRunAt"))
     if due is None:
         return NotMoved(id, "it has ended")
@@ -206,6 +213,8 @@ class Record:
 
 
 class _Reader(pickle.Unpickler):
+    """Builds dates and inert records, and imports nothing."""
+
     def find_class(self, module: str, name: str) -> Any:
         return _DATES.get((module, name)) or type(name, (Record,), {"name": f"{module}.{name}"})
 
@@ -214,6 +223,7 @@ class _Reader(pickle.Unpickler):
 
 
 def from_apscheduler(document: Mapping[str, Any], renamed: Mapping[str, str]) -> Moved:
+    """Translates a document of `MongoDBJobStore`: a pickle of the state of a job."""
     id = f"apscheduler:{document['_id']}"
     try:
         state = _Reader(io.BytesIO(document["job_state"])).load()
@@ -262,12 +272,13 @@ def _has_record(value: Any) -> bool:
 
 
 def _cron(values: Mapping[str, Any]) -> Cron:
+    """The schedule of a cron trigger. Raises RecruiterError if no cron expression has the same times."""
     fields = {field.state["name"]: field for field in values["fields"]}
     texts = {name: _field(name, field.state["expressions"]) for name, field in fields.items()}
     for name in ("year", "week"):
         if texts.get(name, "*") != "*":
             raise RecruiterError(f"its cron trigger has {name}={texts[name]}, for which there is no cron expression")
-    if _is_weekday_position(texts["day"]) and texts["day_of_week"] == "*":  # a day of the week, in cron
+    if _is_weekday_position(texts["day"]) and texts["day_of_week"] == "*":  # in cron, `fri#2` is a day of the week
         texts["day"], texts["day_of_week"] = "*", texts["day"]
     if not any(texts[name].startswith("*") for name in ("day", "day_of_week")):
         raise RecruiterError("its cron trigger has a day and a day of the week; in a cron expression either would do")
@@ -279,12 +290,12 @@ def _field(name: str, expressions: Iterable[Record]) -> str:
     texts = []
     for expression in expressions:
         kind, state = expression.name.rpartition(".")[2], expression.state
-        texts.append(_weekdays(kind, state) if name == "day_of_week" else _expression(kind, state))
+        texts.append(_weekdays(kind, state) if name == "day_of_week" else _cron_term(kind, state))
     return ",".join(texts)
 
 
 def _weekdays(kind: str, state: Mapping[str, Any]) -> str:
-    """Days by name: 0 is Monday in APScheduler and Sunday in cron, and a range of cron cannot end on a Sunday."""
+    """Days of the week, by name: 0 is Monday in APScheduler and Sunday in cron. No range of cron ends on a Sunday."""
     step = state.get("step") or 1
     if kind == "AllExpression" and step == 1:
         return "*"
@@ -300,7 +311,7 @@ def _is_weekday_position(text: str) -> bool:
     return all(re.fullmatch(r"[a-z]{3}#\d|\dL", term) for term in text.split(","))
 
 
-def _expression(kind: str, state: Mapping[str, Any]) -> str:
+def _cron_term(kind: str, state: Mapping[str, Any]) -> str:
     step = f"/{state['step']}" if state.get("step") else ""
     match kind:
         case "AllExpression":
@@ -395,6 +406,7 @@ def _php_options(stored: Mapping[str, Any] | None) -> tuple[GivenJobOptions, tup
 
 
 def _php_retry(stored: Mapping[str, Any] | None) -> tuple[RetryPolicy | None, tuple[str, ...]]:
+    """The counterpart of a retry policy, and notes on the rules that it does not keep."""
     if not stored:
         return None, ()
     name, values = _short_name(str(stored["class"])), stored.get("parameters") or {}

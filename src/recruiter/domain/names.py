@@ -62,7 +62,7 @@ def plain(text: str) -> str:
 
 
 def check_name(kind: str, value: object) -> str:
-    """The name itself. Raises InvalidName."""
+    """Returns the name if it is valid; raises InvalidName."""
     if not isinstance(value, str):
         raise InvalidName(f"{kind} must be one text, not {type(value).__name__}: {said_by(value, repr)[:200]}")
     if not _NAME.fullmatch(value) or not is_unicode(value):
@@ -73,7 +73,7 @@ def check_name(kind: str, value: object) -> str:
 
 
 def check_prefix(value: object) -> str:
-    """The prefix of collections itself; an empty one is allowed. Raises InvalidName."""
+    """Returns the prefix of collections if it is valid; an empty one is. Raises InvalidName."""
     if not isinstance(value, str):
         raise InvalidName(f"the prefix of collections must be a string, not {type(value).__name__}")
     if len(value) > _MAX_PREFIX_CHARACTERS or not _PREFIX.fullmatch(value):
@@ -100,7 +100,7 @@ def check_remark(by: object, reason: object) -> None:
 
 
 def check_tags(tags: Iterable[object]) -> tuple[str, ...]:
-    """The tags, each once, in order."""
+    """Returns the tags, each once, in order. Raises InvalidName."""
     if isinstance(tags, str):
         raise InvalidName(f"tags are a list of strings, as in [{shown(tags)}], not one string")
     if not isinstance(tags, Iterable):

@@ -24,6 +24,8 @@ UNDECLARED_DEAD_AFTER_SECONDS = 60.0
 
 @dataclass(slots=True)
 class _Seen:
+    """The last check of a process."""
+
     counter: Hashable
     looked_at: float
     still_for: float
@@ -31,11 +33,13 @@ class _Seen:
 
 
 class Observation:
+    """The heartbeat counters that this observer has seen, and how long each has stood still."""
+
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
 
     def still_for(self, who: str, counter: Hashable, now: float, longest_gap: float) -> float:
-        """Seconds that this counter is known to have stood still; 0 when it moved or is new."""
+        """Checks this counter. Returns for how many seconds it is known to stand still: 0 if it has moved or is new."""
         seen = self._seen.get(who)
         if seen is None or seen.counter != counter:
             self._seen[who] = _Seen(counter, now, 0.0, moved=seen is not None)
@@ -45,7 +49,7 @@ class Observation:
         return seen.still_for
 
     def stood_still_for(self, who: str, counter: Hashable) -> float | None:
-        """The result of the last check; None as long as this counter has never been seen to move."""
+        """The result of the last check: 0 if the counter has moved since, None if no check ever saw it move."""
         seen = self._seen.get(who)
         if seen is None:
             return None

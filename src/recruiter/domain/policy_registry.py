@@ -159,6 +159,8 @@ class PolicyRegistry(ClassRegistry[RetryPolicy]):
 
 
 class SchedulePolicyRegistry(ClassRegistry[SchedulePolicy]):
+    """The policies of repeatable jobs."""
+
     kind = "schedule policy"
     base = SchedulePolicy
     built_in = (Cron, Every, EveryMinutes)
@@ -204,6 +206,7 @@ def policy_words(stored: Mapping[str, Any] | None) -> str | None:
 
 
 def _words(name: str, parameters: Mapping[str, Any]) -> str | None:
+    """The words for one of our policies; None for any other."""
     n, seconds = parameters.get("n"), parameters.get("seconds")
     times = f"{n} more time{'' if n == 1 else 's'}"
     try:

@@ -62,7 +62,7 @@ class Progress(NamedTuple):
         return self.status[-1].progress if self.status else 0.0
 
     def concluded(self, state: State, at: datetime, error: str | None = None) -> Progress:
-        """With the entry that ends an attempt."""
+        """A copy with the status entry that ends an attempt."""
         has_reported = bool(self.status) and self.status[-1].state == State.RUNNING  # in this attempt
         stage, reached = (self.stage, self.reached) if has_reported else (None, 0.0)
         text = None if error is None else clean(head(error, 500))
@@ -84,12 +84,13 @@ class Recorder:
 
     def stage(self, stage: str, progress: float | None, at: datetime) -> None:
         """Enters a stage, or reports its progress; a new stage begins at 0."""
-        self._note(clean(head(stage, MAX_NAME_CHARACTERS)), progress, at)
+        self._report(clean(head(stage, MAX_NAME_CHARACTERS)), progress, at)
 
     def progress(self, value: float, at: datetime) -> None:
-        self._note(self._status[-1].stage if self._begun else None, value, at)
+        self._report(self._status[-1].stage if self._begun else None, value, at)
 
     def log(self, text: str, at: datetime) -> None:
+        """Appends the lines of this text. The oldest lines are removed when the log gets too long."""
         parts = text.split("\n")
         self._log_cut += max(0, len(parts) - LINES_KEPT)
         for part in parts[-LINES_KEPT:]:
@@ -103,7 +104,8 @@ class Recorder:
     def all(self) -> Progress:
         return Progress(tuple(self._status), tuple(self._log), self._status_cut, self._log_cut)
 
-    def _note(self, stage: str | None, progress: float | None, at: datetime) -> None:
+    def _report(self, stage: str | None, progress: float | None, at: datetime) -> None:
+        """Updates the last entry if the attempt is in this stage already, else appends one. Progress never falls."""
         value = between_0_and_1(progress or 0.0)
         if self._begun and self._status[-1].stage == stage:
             self._status[-1] = StatusEntry(State.RUNNING, stage, max(value, self._status[-1].progress), None, at)

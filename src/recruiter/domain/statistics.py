@@ -305,32 +305,32 @@ def add_up(
     since: datetime,
     until: datetime,
 ) -> Analytics:
-    """Adds up the counts: in all, step by step, by group and by task."""
+    """Adds up the counts of periods: in all, step by step, by group and by task."""
     step, begin_of = (HOUR, hour_of) if until - since > _BY_THE_HOUR_FROM else (MINUTE, minute_of)
     first = begin_of(since)
     series = {first + number * step: Counts() for number in range(max(0, math.ceil((until - first) / step)))}
-    flows: dict[Kind, Counts] = {}
+    ended_of: dict[Kind, Counts] = {}
     for period in counted:  # there may be very many
-        if (begin := begin_of(period.at)) in series:
+        if (begin := begin_of(period.at)) in series:  # not in it: a document that was written by hand
             series[begin].merge(period.counts)
-        flows.setdefault((period.group, period.task), Counts()).merge(period.counts)
+        ended_of.setdefault((period.group, period.task), Counts()).merge(period.counts)
     total = Counts()
     groups: dict[str, Counts] = {}
     tasks: dict[str, Counts] = {}
-    for (group, task), counts in flows.items():
+    for (group, task), counts in ended_of.items():
         for sums in (total, groups.setdefault(group, Counts()), tasks.setdefault(task, Counts())):
             sums.merge(counts)
     span = until - since
-    flow = PeriodSummary.of(total, span)
+    summary = PeriodSummary.of(total, span)
     return Analytics(
         since=since,
         until=until,
         jobs=sum(queues.values(), Queue(0, 0, 0, 0)),
         counted_at=counted_at,
-        ended=flow.ended,
-        throughput=flow.throughput,
-        latency=flow.latency,
-        execution_time=flow.execution_time,
+        ended=summary.ended,
+        throughput=summary.throughput,
+        latency=summary.latency,
+        execution_time=summary.execution_time,
         step=step,
         series={
             # The window cuts off the first and the last step.
@@ -340,5 +340,5 @@ def add_up(
         groups={name: PeriodSummary.of(counts, span) for name, counts in sorted(groups.items())},
         tasks={name: PeriodSummary.of(counts, span) for name, counts in sorted(tasks.items())},
         queues=queues,
-        flows={kind: PeriodSummary.of(counts, span) for kind, counts in sorted(flows.items())},
+        flows={kind: PeriodSummary.of(counts, span) for kind, counts in sorted(ended_of.items())},
     )

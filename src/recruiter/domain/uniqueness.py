@@ -56,7 +56,7 @@ class Uniqueness:
 
     @classmethod
     def until(cls, until: Until, key: object = None) -> Uniqueness:
-        """Raises InvalidJob, InvalidName, InvalidDuration."""
+        """Unique until it has started or ended, or for a duration. Raises InvalidJob, InvalidName, InvalidDuration."""
         allowed = f'a job is unique until "started", "ended" or for a duration such as "1 hour", not {shown(until)}'
         if isinstance(until, bool):
             raise InvalidJob(allowed)

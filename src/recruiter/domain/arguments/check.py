@@ -67,70 +67,71 @@ class Signature:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(self._plan.slots)
+        return tuple(self._parameters.slots)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """The annotations that cannot be resolved or understood, with the reason."""
-        slots = self._plan.slots.items()
+        slots = self._parameters.slots.items()
         return (*self._unresolved, *(f"{name}: {slot.note}" for name, slot in slots if slot.note))
 
     @cached_property
     def returns(self) -> Any:
         """The annotation of the result; Any if there is none."""
-        return self._annotation("return", self._plan.signature.return_annotation)
+        return self._annotation("return", self._parameters.signature.return_annotation)
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The document of these arguments; InvalidArguments if they do not fit, UnsupportedValue if they
         fit and cannot travel. It is `WithResults` if results of a flow's steps are among them."""
+        parameters = self._parameters
         try:
-            bound = self._plan.signature.bind(*args, **kwargs)
+            bound = parameters.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise InvalidArguments(f"{self.name}(): {error}; {self._takes()}") from None
-        document = {name: self._store(name, value) for name, value in bound.arguments.items()}
-        variadic = (document.get(self._plan.rest or "", ()), document.get(self._plan.options or "", {}).values())
+        document = {name: self._store_argument(name, value) for name, value in bound.arguments.items()}
+        variadic = (document.get(parameters.rest or "", ()), document.get(parameters.options or "", {}).values())
         unfilled = any(isinstance(value, Unfilled) for value in (*document.values(), *variadic[0], *variadic[1]))
         return WithResults(document) if unfilled else document
 
     def bind_kept(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The document of arguments given by the names of the parameters, including `*args` and `**kwargs`."""
-        plan, named = self._plan, dict(values)
-        rest = named.pop(plan.rest, ()) if plan.rest is not None else ()
-        options = named.pop(plan.options, {}) if plan.options is not None else {}
+        """The document of the arguments that a Workable exports, by name, including `*args` and `**kwargs`."""
+        parameters, named = self._parameters, dict(values)
+        rest = named.pop(parameters.rest, ()) if parameters.rest is not None else ()
+        options = named.pop(parameters.options, {}) if parameters.options is not None else {}
         if not rest:
             return self.bind((), {**named, **options})
-        positional = [named.pop(name) for name in plan.positional]
+        positional = [named.pop(name) for name in parameters.positional]
         return self.bind((*positional, *rest), {**named, **options})
 
     def unbind(self, document: Mapping[str, Any] | list[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments to call with, rebuilt from a document of names or a list of positions."""
-        plan = self._plan
+        parameters = self._parameters
         if isinstance(document, list):
-            document = self._named(document)
+            document = self._by_name(document)
         elif not isinstance(document, dict | Mapping):
             raise InvalidArguments(f"{self.name}(): arguments are a document or a list, not {document!r:.80}")
-        plain, arguments = plan.plain, dict(document)
-        if plan.options is not None and not document.keys() <= plain.keys():
-            document = arguments = self._gathered(document, plan.options)
+        plain, arguments = parameters.plain, dict(document)
+        if parameters.options is not None and not document.keys() <= plain.keys():
+            document = arguments = self._gather_options(document, parameters.options)
         for name, value in document.items():
             if name not in plain:
                 raise InvalidArguments(f"{self.name}() has no parameter {name!r:.80}; {self._takes()}")
             if type(value) not in plain[name]:
-                arguments[name] = self._restore(name, value)
-        if not plan.required <= arguments.keys():
-            missing = ", ".join(name for name in plan.slots if name in plan.required - arguments.keys())
+                arguments[name] = self._restore_argument(name, value)
+        if not parameters.required <= arguments.keys():
+            missing = ", ".join(name for name in parameters.slots if name in parameters.required - arguments.keys())
             raise InvalidArguments(f"{self.name}(): missing {missing}; {self._takes()}")
-        return ((), arguments) if plan.simple else self._ordered(arguments)
+        return ((), arguments) if parameters.simple else self._call_arguments(arguments)
 
     def flat(self, document: Mapping[str, Any]) -> Mapping[str, Any]:
         """The document in the form of a producer that does not know the function: `**kwargs` next to the others."""
-        options = document.get(self._plan.options or "")
+        options = document.get(self._parameters.options or "")
         if not isinstance(options, Mapping) or not document.keys().isdisjoint(options):
             return document
-        return {**{name: value for name, value in document.items() if name != self._plan.options}, **options}
+        return {**{name: value for name, value in document.items() if name != self._parameters.options}, **options}
 
     @cached_property
-    def _plan(self) -> _Parameters:
+    def _parameters(self) -> _Parameters:
         try:
             signature = inspect.signature(self._function)
         except (TypeError, ValueError) as error:
@@ -152,6 +153,7 @@ class Signature:
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
+        """The resolved annotations. If they cannot be resolved together, each is resolved separately."""
         function = _annotated(self._function)
         try:
             if self._owner is not None and is_dataclass(self._owner):
@@ -161,6 +163,7 @@ class Signature:
             return self._hints_one_by_one(function)
 
     def _hints_one_by_one(self, function: Any) -> dict[str, Any]:
+        """The annotations that can be resolved. Each of the others is noted: it is not checked."""
         hints: dict[str, Any] = {}
         names = getattr(inspect.unwrap(function), "__globals__", {})
         for name, annotation in getattr(function, "__annotations__", {}).items():
@@ -177,19 +180,20 @@ class Signature:
             found = found.type
         return Any if found is _EMPTY or isinstance(found, str) else found
 
-    def _store(self, name: str, value: Any) -> Any:
-        plan = self._plan
-        slot = plan.slots[name]
-        if name == plan.rest:
-            return [self._stored(slot, item, f"{name}[{index}]") for index, item in enumerate(value)]
-        if name == plan.options:
+    def _store_argument(self, name: str, value: Any) -> Any:
+        parameters = self._parameters
+        slot = parameters.slots[name]
+        if name == parameters.rest:
+            return [self._store_value(slot, item, f"{name}[{index}]") for index, item in enumerate(value)]
+        if name == parameters.options:
             for key in value:
                 if not key.isprintable() or key in KEYS_THAT_CHANGE:
                     raise InvalidArguments(f"{self.name}(): {name}: {key!r} cannot be a name")
-            return {key: self._stored(slot, item, f"{name}.{key}") for key, item in value.items()}
-        return self._stored(slot, value, name)
+            return {key: self._store_value(slot, item, f"{name}.{key}") for key, item in value.items()}
+        return self._store_value(slot, value, name)
 
-    def _stored(self, slot: Slot, value: Any, place: str) -> Any:
+    def _store_value(self, slot: Slot, value: Any, place: str) -> Any:
+        """The stored form of a value for this slot. Results of steps in it are stored as places to fill."""
         try:
             try:
                 if isinstance(value, SubFlowResults):  # which may be empty, and then looks like any other list
@@ -206,61 +210,62 @@ class Signature:
         except Refused as refused:
             raise refused.named(f"args.{place}") from None
 
-    def _restore(self, name: str, stored: Any) -> Any:
-        plan = self._plan
-        slot = plan.slots[name]
-        if name == plan.rest and isinstance(stored, list):
-            return [self._restored(slot, item, f"{name}[{index}]") for index, item in enumerate(stored)]
-        if name == plan.options and isinstance(stored, Mapping):
-            return {key: self._restored(slot, item, f"{name}.{key}") for key, item in stored.items()}
-        if name in (plan.rest, plan.options):
-            needed = "a list" if name == plan.rest else "a document"
+    def _restore_argument(self, name: str, stored: Any) -> Any:
+        parameters = self._parameters
+        slot = parameters.slots[name]
+        if name == parameters.rest and isinstance(stored, list):
+            return [self._restore_value(slot, item, f"{name}[{index}]") for index, item in enumerate(stored)]
+        if name == parameters.options and isinstance(stored, Mapping):
+            return {key: self._restore_value(slot, item, f"{name}.{key}") for key, item in stored.items()}
+        if name in (parameters.rest, parameters.options):
+            needed = "a list" if name == parameters.rest else "a document"
             raise InvalidArguments(f"{self.name}(): {name}: expected {needed}, got {type_name(stored)}")
-        return self._restored(slot, stored, name)
+        return self._restore_value(slot, stored, name)
 
-    def _restored(self, slot: Slot, stored: Any, place: str) -> Any:
+    def _restore_value(self, slot: Slot, stored: Any, place: str) -> Any:
         try:
             return slot.restore(stored)
         except (Mismatch, UnsupportedValue) as problem:
             raise InvalidArguments(f"{self.name}(): {place}: {problem}") from None
 
-    def _named(self, values: list[Any]) -> dict[str, Any]:
-        plan = self._plan
-        document = dict(zip(plan.positional, values, strict=False))
-        beyond = values[len(plan.positional) :]
-        if beyond and plan.rest is None:
+    def _by_name(self, values: list[Any]) -> dict[str, Any]:
+        """The document of arguments that are given by their positions."""
+        parameters = self._parameters
+        document = dict(zip(parameters.positional, values, strict=False))
+        beyond = values[len(parameters.positional) :]
+        if beyond and parameters.rest is None:
             raise InvalidArguments(f"{self.name}(): {len(values)} arguments are too many; {self._takes()}")
-        if beyond and plan.rest is not None:
-            document[plan.rest] = beyond
+        if beyond and parameters.rest is not None:
+            document[parameters.rest] = beyond
         return document
 
-    def _gathered(self, document: Mapping[str, Any], options: str) -> dict[str, Any]:
-        """The document with all names that are no parameters in `**kwargs`."""
-        plain = self._plan.plain
+    def _gather_options(self, document: Mapping[str, Any], options: str) -> dict[str, Any]:
+        """Moves the names that are no parameters into `**kwargs`."""
+        plain = self._parameters.plain
         found = document.get(options, {})
         if not isinstance(found, Mapping):
             raise InvalidArguments(f"{self.name}(): {options}: expected a document, got {found!r:.80}")
         others = {name: value for name, value in document.items() if name not in plain}
         return {**{name: value for name, value in document.items() if name in plain}, options: {**found, **others}}
 
-    def _ordered(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Positional arguments in order where the function insists on it, defaults filling the gaps."""
-        plan = self._plan
-        rest = arguments.pop(plan.rest, []) if plan.rest else []
-        options = arguments.pop(plan.options, {}) if plan.options else {}
-        parameters = plan.signature.parameters
-        clash = next((name for name in options if name in parameters and parameters[name].kind in _NAMED), None)
+    def _call_arguments(self, arguments: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments to call with: by name, or by position where a name is impossible, with defaults in the gaps."""
+        parameters = self._parameters
+        rest = arguments.pop(parameters.rest, []) if parameters.rest else []
+        options = arguments.pop(parameters.options, {}) if parameters.options else {}
+        signature = parameters.signature.parameters
+        clash = next((name for name in options if name in signature and signature[name].kind in _NAMED), None)
         if clash is not None:
-            raise InvalidArguments(f"{self.name}(): {plan.options}: {clash} is a parameter of its own")
-        ordered = [name for name in plan.positional if rest or parameters[name].kind is Parameter.POSITIONAL_ONLY]
+            raise InvalidArguments(f"{self.name}(): {parameters.options}: {clash} is a parameter of its own")
+        ordered = [name for name in parameters.positional if rest or signature[name].kind is Parameter.POSITIONAL_ONLY]
         while ordered and not rest and ordered[-1] not in arguments:
             ordered.pop()
-        values = [arguments.pop(name) if name in arguments else parameters[name].default for name in ordered]
+        values = [arguments.pop(name) if name in arguments else signature[name].default for name in ordered]
         return (*values, *rest), {**arguments, **options}
 
     def _takes(self) -> str:
-        parameters = self._plan.signature.parameters.values()
-        return f"it takes ({', '.join(_described(p, self._plan.slots[p.name]) for p in parameters)})"
+        parameters = self._parameters.signature.parameters.values()
+        return f"it takes ({', '.join(_described(p, self._parameters.slots[p.name]) for p in parameters)})"
 
 
 def _described(parameter: Parameter, slot: Slot) -> str:

@@ -141,7 +141,7 @@ def _stored_mapping(value: dict[Any, Any], annotation: Any) -> _UnfilledDict:
 
 
 def _item_of(annotation: Any, origins: tuple[Any, ...], place: int = 0) -> Any:
-    """The annotation of the items of a container; Any without one."""
+    """The annotation of the items of a container: type argument number `place`. Any without one."""
     if get_origin(annotation) in _UNIONS:
         fitting = [member for member in get_args(annotation) if (get_origin(member) or member) in origins]
         return _item_of(fitting[0], origins, place) if len(fitting) == 1 else Any

@@ -111,7 +111,7 @@ class Slot:
 
     @property
     def adapter(self) -> TypeAdapter[Any] | None:
-        """None without a usable annotation (see `note`)."""
+        """The adapter of pydantic, made on first use. None if values are not checked (see `note`)."""
         if self._adapter is None and self.annotation is not Any:
             try:
                 self._adapter = adapter_of(self.annotation)
@@ -123,6 +123,7 @@ class Slot:
         return self._adapter
 
     def _stored_by_annotation(self, value: Any, adapter: TypeAdapter[Any]) -> Any:
+        """The stored form of a value that only its annotation can rebuild. Refused if it would come back different."""
         try:
             dumped = adapter.dump_python(value, round_trip=True, by_alias=True, warnings=False)
             stored = encode(dumped, typed=True)

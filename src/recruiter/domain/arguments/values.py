@@ -69,7 +69,7 @@ def from_bson(value: Any) -> Any:
         return value
     if isinstance(value, dict):
         if TAG in value:
-            return _untagged(value)
+            return _decode_tagged(value)
         return {key: from_bson(item) for key, item in value.items()}
     if isinstance(value, list):
         return [from_bson(item) for item in value]
@@ -113,22 +113,23 @@ def _digits(value: int) -> str:
 
 
 def _dict(value: dict[Any, Any], depth: int, typed: bool) -> dict[str, Any]:
-    as_it_is = _keys_pass(value, typed)
+    is_plain = _has_plain_keys(value, typed)
+    levels = 1 if is_plain else 3  # as a list of pairs in a tagged document, its items are two levels deeper
     encoded, key = {}, None
     try:
         for key, item in value.items():
-            encoded[key] = encode(item, depth + (1 if as_it_is else 3), typed)
+            encoded[key] = encode(item, depth + levels, typed)
     except Refused as refused:
         refused.path.append(f".{key}" if isinstance(key, str) else f"[{type_name(key)}]")
         raise
-    if as_it_is:
+    if is_plain:
         return encoded
-    return tagged("dict", [[encode(key, depth + 3, typed), item] for key, item in encoded.items()])
+    return tagged("dict", [[encode(key, depth + levels, typed), item] for key, item in encoded.items()])
 
 
-def _keys_pass(value: dict[Any, Any], typed: bool) -> bool:
-    """Can these keys be keys in BSON? If not, the dict travels as a list of pairs, or not at all."""
-    passing = KEYS_THAT_CHANGE.isdisjoint(value)
+def _has_plain_keys(value: dict[Any, Any], typed: bool) -> bool:
+    """Whether BSON can have these keys. If not, the dict travels as a list of pairs. Refused if it cannot travel."""
+    is_plain = KEYS_THAT_CHANGE.isdisjoint(value)
     for key in value:
         if type(key) is str:
             if not key.isascii():
@@ -136,12 +137,12 @@ def _keys_pass(value: dict[Any, Any], typed: bool) -> bool:
             if "\0" in key:
                 raise Refused("a key contains a NUL character, which MongoDB refuses")
         elif typed:
-            passing = False
+            is_plain = False
         else:
             raise Refused(
                 f"a key must be text, not {type_name(key)}; other keys need an annotation such as dict[int, str]"
             )
-    return passing
+    return is_plain
 
 
 def _list(value: list[Any], depth: int, typed: bool) -> list[Any]:
@@ -177,7 +178,7 @@ def _time(value: time, _depth: int, _typed: bool) -> dict[str, Any]:
 
 
 def _unusual(value: Any, depth: int, typed: bool) -> Any:
-    """A subclass travels as an equal value of its base class, if only the class is lost."""
+    """Encodes a value whose type has no encoder. A subclass becomes an equal value of its base class."""
     if isinstance(value, Enum):
         if not typed:
             raise Refused(
@@ -192,12 +193,12 @@ def _unusual(value: Any, depth: int, typed: bool) -> Any:
         return tagged("path", _text(str(value)))
     plain = _plain_equal(value)
     if plain is None:
-        raise Refused(_why_not(value))
+        raise Refused(_why_it_cannot_travel(value))
     return encode(plain, depth, typed)
 
 
 def _plain_equal(value: Any) -> Any:
-    """The same without its subclass, or None."""
+    """An equal value of its base class; None if there is none."""
     if isinstance(value, datetime):
         moment = datetime(*value.timetuple()[:6], value.microsecond, value.tzinfo, fold=value.fold)
         return moment if moment == value else None
@@ -207,7 +208,7 @@ def _plain_equal(value: Any) -> Any:
     return None
 
 
-def _why_not(value: Any) -> str:
+def _why_it_cannot_travel(value: Any) -> str:
     kind = type(value)
     if isinstance(value, tuple) or hasattr(kind, "__dataclass_fields__") or hasattr(kind, "model_fields"):
         return f"the class {kind.__name__} needs an annotation to be rebuilt; annotate it, or pass a dict"
@@ -246,7 +247,7 @@ _ENCODERS: dict[type, Callable[[Any, int, bool], Any]] = {
 }
 
 
-def _untagged(document: dict[str, Any]) -> Any:
+def _decode_tagged(document: dict[str, Any]) -> Any:
     decoder = _DECODERS.get(document[TAG]) if isinstance(document[TAG], str) else None
     if decoder is None:
         known = ", ".join(_DECODERS)
@@ -267,22 +268,24 @@ def _items(document: dict[str, Any]) -> list[Any]:
     return [from_bson(item) for item in document["value"]]
 
 
-def _zoned(document: dict[str, Any]) -> datetime:
+def _decode_datetime(document: dict[str, Any]) -> datetime:
+    """A datetime in its time zone. Only with its offset if this host does not know the zone."""
     moment = datetime.fromisoformat(document["value"])
     if "zone" not in document:
         return moment
     try:
         zone = ZoneInfo(document["zone"])
-    except Exception:  # a zone that this host does not know: the offset still fixes the instant
+    except Exception:
         return moment
     wall = moment.replace(tzinfo=zone, fold=document["fold"])
+    # If this host has other rules for the zone, the instant counts, not the local time.
     return wall if wall.utcoffset() == moment.utcoffset() else moment.astimezone(zone)
 
 
 _DECODERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "int": lambda document: int(document["value"]),
     "decimal": lambda document: Decimal(document["value"]),
-    "datetime": _zoned,
+    "datetime": _decode_datetime,
     "date": lambda document: date.fromisoformat(document["value"]),
     "time": lambda document: time.fromisoformat(document["value"]),
     "timedelta": lambda document: timedelta(**document["value"]),

@@ -188,6 +188,7 @@ class Cron(SchedulePolicy):
         if moment >= LATEST:
             return None
         minute, hour = self._fields.split()[-5:-3]
+        # `*` is a pace, which continues when clocks are moved. A fixed time that clocks skip or repeat occurs once.
         is_pace = minute.startswith("*") or hour.startswith("*")
         return self._next_at_pace(moment) if is_pace else self._next_fixed(moment)
 
@@ -199,7 +200,7 @@ class Cron(SchedulePolicy):
         return wall and _first_instant(wall, self._zone)
 
     def _next_at_pace(self, moment: datetime) -> datetime | None:
-        """Walk with the offset of `cursor` until something fits or the clock is moved, whichever is first."""
+        """Walks on with the offset of `cursor` until the expression fits or the clock is moved, whichever is first."""
         cursor, seen = moment, _wall(moment, self._zone)
         runs_every_hour = len(CronSim(self._fields, _SOME_LEAP_YEAR).hours) == _FIELDS[2][2]
         while wall := self._next_wall(seen):
@@ -257,7 +258,7 @@ def _turn(after: datetime, until: datetime, zone: ZoneInfo) -> datetime | None:
 
 @lru_cache(maxsize=4096)
 def _fields_of(expression: str) -> str:
-    """The five or six fields, checked; a scheduler is loaded far more often than it is changed."""
+    """The five or six fields of an expression, checked. A scheduler is loaded far more often than it is changed."""
     if len(expression) > 500 or not expression.isprintable():
         raise InvalidSchedule(f"{expression[:80]!r} is not a cron expression; write one such as '0 6 * * *'")
     fields = ALIASES.get(expression.lower(), expression)
@@ -287,6 +288,7 @@ def _check_field(expression: str, position: int, text: str, of: int) -> None:
 
 
 def _can_be_read(term: str, place: int) -> bool:
+    """Whether cronsim accepts this term in this field."""
     if not term or not term.isascii():  # cronsim converts some other letters to ASCII
         return False
     fields = ["*"] * len(_FIELDS)

@@ -121,7 +121,7 @@ def late_occurrences(
         missed, upcoming = _walk(policy, next_occurrence(policy, horizon), now)
     on_time_since = _back(now, to_timedelta(tolerance))
     was_down = too_old or (bool(missed) and missed[0] < on_time_since)
-    made = (_made_late(late, missed, on_time_since) if was_down else missed)[-bound:]
+    made = (_after_downtime(late, missed, on_time_since) if was_down else missed)[-bound:]
     handled = missed[-1] if missed else horizon if too_old else last
     return Due(tuple(made), handled, upcoming, skipped=len(missed) - len(made), too_old=too_old)
 
@@ -147,7 +147,7 @@ def next_occurrence(policy: SchedulePolicy, moment: datetime) -> datetime | None
         raise InvalidSchedule(f"{problem}; correct its next_after()") from error
     if answer is None:
         return None
-    instant = _checked(policy, moment, answer)
+    instant = _checked_answer(policy, moment, answer)
     return instant if instant <= LATEST else None
 
 
@@ -167,7 +167,8 @@ def in_utc(moment: datetime) -> datetime:
         return moment.replace(tzinfo=UTC)
 
 
-def _made_late(late: Late, missed: list[datetime], on_time_since: datetime) -> list[datetime]:
+def _after_downtime(late: Late, missed: list[datetime], on_time_since: datetime) -> list[datetime]:
+    """The missed occurrences that are created after a downtime of the fleet."""
     match late:
         case Late.SKIP:
             return [instant for instant in missed if instant >= on_time_since]
@@ -177,7 +178,7 @@ def _made_late(late: Late, missed: list[datetime], on_time_since: datetime) -> l
             return missed
 
 
-def _checked(policy: SchedulePolicy, moment: datetime, answer: object) -> datetime:
+def _checked_answer(policy: SchedulePolicy, moment: datetime, answer: object) -> datetime:
     if not isinstance(answer, datetime) or answer.utcoffset() is None:
         problem = "next_after() answers a datetime with a time zone, or None"
     elif answer <= moment:

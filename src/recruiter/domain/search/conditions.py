@@ -63,12 +63,13 @@ def texts(name: str, value: object) -> tuple[str, ...]:
 
 
 def errors(name: str, value: object) -> tuple[str, ...]:
-    classes = _values(name, value, str | type)
+    """The names of exceptions, which may be given as classes."""
+    given = _values(name, value, str | type)
     return texts(
         name,
         [
             exception_names(error)[0] if isinstance(error, type) and issubclass(error, BaseException) else error
-            for error in classes
+            for error in given
         ],
     )
 
@@ -98,7 +99,7 @@ def argument_written(text: str) -> tuple[str, Any]:
 
 
 def _values_written(text: str) -> Any:
-    """`42` can be a number or a string."""
+    """Every value that can be written like this: `42` is a number or a string. A mapping alone has one meaning."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -115,7 +116,7 @@ def _values_written(text: str) -> Any:
 
 
 def ids(name: str, value: object) -> tuple[JobId, ...]:
-    """Every possible id: a string may stand for another type."""
+    """The ids that a condition selects. A string selects ids of other types too, if they can be written like this."""
     ids = _values(name, value, ObjectId | str | int | UUID)
     for id in ids:
         if not is_job_id(id) or id == "" or (isinstance(id, str) and not is_unicode(id)):
@@ -142,13 +143,14 @@ def _values(name: str, value: object, kind: Any) -> tuple[Any, ...]:
 def arguments(name: str, value: object) -> tuple[Argument, ...]:
     if not isinstance(value, Mapping) or not value:
         raise InvalidFilter(f"{name} is {shown(value)}; write values by their path: {{'customer.id': 42}}")
-    found = dict(_flat((), value))
+    found = dict(_by_path((), value))
     if len(found) > _MAX_VALUES:
         raise InvalidFilter(f"{name} has {len(found)} values; give up to {_MAX_VALUES}")
     return tuple(sorted(found.items()))
 
 
-def _flat(path: tuple[str, ...], value: Any) -> Iterator[Argument]:
+def _by_path(path: tuple[str, ...], value: Any) -> Iterator[Argument]:
+    """Each value in nested conditions on arguments, with its dotted path."""
     if not isinstance(value, Mapping) or (path and not value):
         values = value if isinstance(value, tuple) else (value,)
         yield ".".join(path), tuple(_stored(".".join(path), item) for item in values)
@@ -159,7 +161,7 @@ def _flat(path: tuple[str, ...], value: Any) -> Iterator[Argument]:
             _check_part(part, key)
         if len(path) + len(parts) > MAX_DEPTH:
             raise InvalidFilter(f"an argument more than {MAX_DEPTH} levels deep cannot be asked for")
-        yield from _flat((*path, *parts), inner)
+        yield from _by_path((*path, *parts), inner)
 
 
 def _check_part(part: str, key: object) -> None:
