@@ -46,7 +46,7 @@ def analyse(
 
 
 def history(store: Store, within: timedelta) -> Analytics:
-    """Jobs that ended `within` the last time, without the jobs that have not ended."""
+    """Jobs that ended `within` the last time. Jobs that have not ended are left out."""
     now = store.clock.now()
     since, until = window(now, within, now)
     return add_up(store.statistics.read(since, until, None, None), {}, now, since, until)
@@ -59,6 +59,8 @@ def waiting(store: Store, at: datetime) -> dict[Kind, Queue]:
 def _queues(
     store: Store, backlogs: Mapping[Kind, Backlog], group: str | None = None, task: str | None = None
 ) -> dict[Kind, Queue]:
+    """Jobs that have not ended, by group and task. The backlogs come from counters that know no workers. So held jobs
+    are subtracted from the due jobs; they count as running, or as zombies if the worker is silent."""
     live, silent = _held(store)
     held = live | silent
     lanes = {id: Lane.parse(lane) for id, lane in store.due_jobs.lanes_of(held).items()} if held else {}
@@ -117,12 +119,12 @@ MAX_JOBS_BY_WORKER = 1_000
 
 
 def performances(store: Store, by: PerformanceBy, now: datetime, within: timedelta) -> tuple[list[Performance], bool]:
-    """Ended jobs by name, and whether all jobs of this time were counted."""
+    """The performance of each task, group or worker, and whether all jobs that ended in this time were counted."""
     since, until = window(now, within, now)
     if by != "worker":
         read = store.statistics.read(since, until, None, None)
         counted = [(each.group if by == "group" else each.task, each.at, each.counts) for each in read]
-        return _performances(counted, since, until), True
+        return _sum_up(counted, since, until), True
     wanted = JobFilter(ended_since=since, state=sorted(ENDED))
     page = store.search.jobs(wanted, now, limit=MAX_JOBS_BY_WORKER, fields=MINIMAL)
     ends: list[tuple[str, datetime, Counts]] = []
@@ -133,12 +135,11 @@ def performances(store: Store, by: PerformanceBy, now: datetime, within: timedel
             latency = (job.started_at - job.scheduled_at).total_seconds() if job.started_at else None
             counts.add(job.state.value, latency, seconds)
             ends.append((job.worker, job.ended_at, counts))
-    return _performances(ends, since, until), page.next is None
+    return _sum_up(ends, since, until), page.next is None
 
 
-def _performances(
-    counted: Iterable[tuple[str, datetime, Counts]], since: datetime, until: datetime
-) -> list[Performance]:
+def _sum_up(counted: Iterable[tuple[str, datetime, Counts]], since: datetime, until: datetime) -> list[Performance]:
+    """The performance of each name, from pairs of a time and the counts of jobs that ended then."""
     sums: dict[str, Counts] = {}
     trends: dict[str, list[int]] = {}
     span = max(1.0, (until - since).total_seconds())
@@ -168,7 +169,7 @@ Totals = dict[str, dict[str, int]]
 
 
 def count(store: Store, by: By, now: datetime, within: timedelta) -> Totals:
-    """Waiting and running jobs, and jobs that ended `within` a time, in whole minutes."""
+    """Jobs in each state, by name: waiting and running jobs, and jobs that ended `within` the last whole minutes."""
     if by == "owner" or by == "tag":
         field, (since, until) = "username" if by == "owner" else "tags", window(now, within, now)
         held = store.roster.held()
@@ -194,6 +195,8 @@ def _totals(found: Iterable[tuple[str, State, int]]) -> Totals:
 
 @dataclass(frozen=True, slots=True)
 class Running:
+    """A running job."""
+
     id: JobId
     task: str
     worker: str
@@ -204,11 +207,13 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class LiveView:
+    """The data of a live screen."""
+
     at: datetime
     lease: Lease | None
     workers: Parsed[RosterEntry]
     running: list[Running]
-    """The longest first, up to as many as were asked for."""
+    """The longest first, up to the number that was asked for."""
     rules: Rules
     minutes: Mapping[datetime, PeriodSummary]
     """Ended jobs by minute, the current minute last."""
@@ -219,6 +224,7 @@ class LiveView:
 
 
 def overview(store: Store, *, jobs: int, within: timedelta) -> LiveView:
+    """The data of a live screen now, with this many running jobs, and the minutes `within` the last time."""
     now = store.clock.now()
     workers = store.roster.entries()
     runs = [(run["since"], run["job"], run["task"], entry.id) for entry in workers for run in entry.running]

@@ -30,18 +30,18 @@ from recruiter.views.resources import read_situation
 
 
 def explain(store: Store, id: JobId, now: datetime) -> str:
-    """One sentence, or a few. Raises JobNotFound."""
+    """Explains in a few sentences where a job is, and why. Raises JobNotFound."""
     document = store.scheduled.document(id)
     if document is None:
         ended = store.archived.get(id)
         if ended is None:
             raise JobNotFound(f"there is no job {id_told(id)}")
-        return f"{_ended(ended)}{_since_then(store, ended)}"
+        return f"{_ended(ended)}{_recovery(store, ended)}"
     held = _holder(store, id, now)
     flag = document.get("cancel")
     if document.get("lane") == CANCELLED_LANE:
         who = remark(flag.get("by"), flag.get("reason")) if isinstance(flag, dict) else remark(None, None)
-        doing = f"; {held}" if held else f"; {_leader(store, now) or 'the leader archives it in a moment'}"
+        doing = f"; {held}" if held else f"; {_leader_problem(store, now) or 'the leader archives it in a moment'}"
         return f"cancelled by {who}{doing}"
     if held:
         return held
@@ -50,7 +50,7 @@ def explain(store: Store, id: JobId, now: datetime) -> str:
         text = f"{document['locked_by']} since {since:%Y-%m-%d %H:%M:%S} UTC"
         return f"another program has inserted this job and locked it: {text}; the lock ends at {until:%H:%M:%S} UTC"
     if document.get("lane") is None:
-        wait = _leader(store, now) or "this takes a moment"
+        wait = _leader_problem(store, now) or "this takes a moment"
         return f"another program has inserted this job, and no leader has adopted it yet; {wait}"
     try:
         job_from(document)
@@ -90,8 +90,8 @@ def waiting_reasons(store: Store, lanes: Collection[Lane], now: datetime) -> dic
 
 
 def kinds_waiting(store: Store, kinds: Collection[Kind], rules: Rules, now: datetime) -> dict[Kind, WaitReason]:
-    """The same by group and task, from the first due jobs of their lanes. Of several reasons the most serious one
-    counts, else the reason of the job whose turn it is."""
+    """Why due jobs of these groups and tasks do not start; nothing for jobs that only wait their turn. The first due
+    jobs of some of their lanes are examined. The most serious reason counts; of equal ones, that of the first job."""
     why = _Reasons(store, rules, now)
     found = {kind: reason for kind in kinds if (reason := why.before_planning(Lane(*kind))) is not None}
     left = [kind for kind in kinds if kind not in found][:_MAX_KINDS_EXPLAINED]
@@ -103,7 +103,8 @@ def kinds_waiting(store: Store, kinds: Collection[Kind], rules: Rules, now: date
     for kind, reasons in by_kind.items():
         worst = max(reasons, key=lambda reason: _SERIOUS.index(reason.level if reason is not None else Level.OK))
         if worst is not None:
-            found[kind] = worst._replace(is_partial=any(each is None or each.level != worst.level for each in reasons))
+            is_partial = any(reason is None or reason.level != worst.level for reason in reasons)
+            found[kind] = worst._replace(is_partial=is_partial)
     return found
 
 
@@ -114,14 +115,14 @@ _LANES_PER_KIND = 5
 
 
 def _sampled(lanes: Iterable[str], kinds: Collection[Kind]) -> dict[str, int]:
-    """Some lanes of each kind, one job of each: lanes with different needs first."""
-    some: dict[Kind, dict[object, str]] = {kind: {} for kind in kinds}
+    """A few lanes of each kind, to read one job of each. Of lanes that differ only in their keys, one is taken."""
+    chosen: dict[Kind, dict[object, str]] = {kind: {} for kind in kinds}
     for text in lanes:
         lane = Lane.parse(text)
-        mine = some.get(lane[:2])
-        if mine is not None and len(mine) < _LANES_PER_KIND:
-            mine.setdefault((lane.needs, lane.isolated, lane.kind_of_key), text)
-    return {text: 1 for mine in some.values() for text in mine.values()}
+        of_kind = chosen.get(lane[:2])
+        if of_kind is not None and len(of_kind) < _LANES_PER_KIND:
+            of_kind.setdefault((lane.needs, lane.isolated, lane.kind_of_key), text)
+    return {text: 1 for of_kind in chosen.values() for text in of_kind.values()}
 
 
 class _Reasons:
@@ -136,10 +137,10 @@ class _Reasons:
 
     @cached_property
     def _leaderless(self) -> str | None:
-        return _leader(self._store, self._now)
+        return _leader_problem(self._store, self._now)
 
     def before_planning(self, lane: Lane) -> WaitReason | None:
-        """A pause, or that there is no leader: nothing else matters then."""
+        """The reason that counts before all others: a pause, or that there is no leader."""
         pause = self._rules.pauses(lane.group)
         if pause is not None:
             group = "" if self._rules.blocked else f"group {lane.group}"
@@ -150,6 +151,7 @@ class _Reasons:
         return None
 
     def of(self, lane: Lane, id: JobId = "") -> WaitReason | None:
+        """Why this due job does not start; None if it only waits its turn."""
         before = self.before_planning(lane)
         reason = None if before is not None else self.situation.why_waiting(lane, id)
         if reason is None:
@@ -159,18 +161,18 @@ class _Reasons:
 
 
 def _blocked(store: Store, document: dict[str, object], now: datetime) -> str:
-    """The dependencies that a step of a flow waits for."""
+    """Why a step of a flow is not released yet: a pause of its flow, or the steps that it waits for."""
     place = flow_of(document)
     flow = store.flows.get(place.flow) if place is not None else None
     if place is None or flow is None:
-        todo = _leader(store, now) or "the leader archives it in a moment"
+        todo = _leader_problem(store, now) or "the leader archives it in a moment"
         return f"is a step of a flow that no longer exists; {todo}"
     if flow.paused is not None:
         return f"its flow {flow.name!r} ({flow.id}) is paused by {remark(flow.paused.by, flow.paused.reason)}"
     states = store.flow_steps.states(place.flow, place.after)
     pending = [step for step in place.after if states.get(step) is StepState.PENDING]
     if verdict(place, states) is Verdict.FAIL:
-        todo = _leader(store, now) or "the leader archives it in a moment"
+        todo = _leader_problem(store, now) or "the leader archives it in a moment"
         return f"a step of flow {flow.name!r} that it waits for has failed; {todo}"
     if not pending:
         todo = _held_up(store, document, now) or "the leader releases it in a moment"
@@ -197,6 +199,7 @@ _MAX_STEPS_READ = 1000
 
 
 def _waiting(store: Store, document: dict[str, object], now: datetime) -> str:
+    """Why a job in a lane does not run, or that it is about to."""
     reason = _held_up(store, document, now)
     if reason is not None:
         return reason
@@ -217,7 +220,7 @@ def _held_up(store: Store, document: dict[str, object], now: datetime) -> str | 
         return f"waits for {wait.told} since {wait.since:%Y-%m-%d %H:%M:%S} UTC{until}{changed}{note}"
     if scheduled_at > now:
         left = elapsed(scheduled_at - now)
-        why = f"{_since(document)}{_unknown(store, document, now)}"
+        why = f"{_why_postponed(document)}{_unknown(store, document, now)}"
         return f"postponed until {scheduled_at:%Y-%m-%d %H:%M:%S} UTC, in {left}{why}"
     reason = _Reasons(store, store.limits.read(), now).of(Lane.parse(lane_of(document)), document["_id"])  # type: ignore[arg-type]
     return None if reason is None else reason.detail
@@ -268,11 +271,11 @@ def _ended(ended: ArchivedJob) -> str:
             return f"was set aside {at}: {ended.reason or 'it cannot be a job'}"
     said_already = ended.why in (Why.CRASHED_TOO_MANY_TIMES, Why.WORKER_DIED_TOO_MANY_TIMES)
     reason = f" ({ended.reason})" if ended.reason and not said_already else ""
-    return f"failed {at}, {_no_more(ended)}{reason}: {error or 'no error was kept'}"
+    return f"failed {at}, {_why_no_retry(ended)}{reason}: {error or 'no error was kept'}"
 
 
-def _since_then(store: Store, ended: ArchivedJob) -> str:
-    """Its recovery, if any."""
+def _recovery(store: Store, ended: ArchivedJob) -> str:
+    """The recovery of a job that has ended, if any."""
     if ended.recovered_as is None:
         return ""
     if ended.flow is None or ended.done:
@@ -281,8 +284,8 @@ def _since_then(store: Store, ended: ArchivedJob) -> str:
     return f"; it was recovered, and the last job of its step is {ended.recovered_as if last is None else last['_id']}"
 
 
-def _no_more(ended: ArchivedJob) -> str:
-    """Why it is not tried again."""
+def _why_no_retry(ended: ArchivedJob) -> str:
+    """After which attempts a job failed for good, and why it is not tried again."""
     attempts = plural(ended.attempts, "attempt")
     match ended.why:
         case Why.TRIED_TOO_MANY_TIMES:
@@ -303,7 +306,7 @@ def _no_more(ended: ArchivedJob) -> str:
 
 
 def _holder(store: Store, id: JobId, now: datetime) -> str | None:
-    """The worker that runs the job, or will run it."""
+    """The worker that runs the job, or will run it; None if no worker holds it."""
     entries = store.roster.entries()
     for entry in entries:
         for run in entry.running:
@@ -322,8 +325,8 @@ def _holder(store: Store, id: JobId, now: datetime) -> str | None:
     return None
 
 
-def _leader(store: Store, now: datetime) -> str | None:
-    """The problem with the leader, if any."""
+def _leader_problem(store: Store, now: datetime) -> str | None:
+    """That no leader is at work, with the remedy; None if one is."""
     lease = store.leases.read()
     if lease is None or lease.holder is None:
         return "there is no leader: start one with `recruiter start recruiter`"
@@ -332,8 +335,8 @@ def _leader(store: Store, now: datetime) -> str | None:
     return None
 
 
-def _since(document: dict[str, object]) -> str:
-    """Why it is postponed, if not because it was made so."""
+def _why_postponed(document: dict[str, object]) -> str:
+    """Why a job waits for its time; empty if it was enqueued for this time."""
     changes = changes_of(document)
     if changes and changes[-1].what == Happened.RESCHEDULED and changes[-1].new == document["scheduled_at"]:
         return f": rescheduled by {remark(changes[-1].by, changes[-1].reason)}"

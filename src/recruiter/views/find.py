@@ -38,8 +38,8 @@ def find(store: Store, id: JobId) -> Job | None:
 
 
 def meant(store: Store, id: JobId) -> JobId:
-    """The id of the job that is meant: an id as text may be of another kind, unless a job has this very text as its id.
-    Raises JobNotFound when there is none, or more than one, and InvalidJob for what can be no id."""
+    """The id of the job that a caller means. An id in a string may be of another type, unless the string itself is the
+    id of a job. Raises JobNotFound when there is none, or more than one, and InvalidJob for what can be no id."""
     id = check_id(id)
     ids = ids_written(id) if isinstance(id, str) else [id]
     if len(ids) == 1 or store.scheduled.exists(id) or store.archived.exists(id):

@@ -122,11 +122,11 @@ def flow_report(store: Store, id: ObjectId) -> FlowReport:
     # Markers first: without markers the leader has processed every earlier event, and the flow is up to date.
     marked = store.flows.with_markers([id])
     flow = found(store, id)
-    report = _reported(flow, store.flow_steps.counts([id])[id], id in marked)
-    return replace(report, ends=_ends(store, flow)) if flow.run else report
+    report = _flow_report(flow, store.flow_steps.counts([id])[id], id in marked)
+    return replace(report, ends=_jobs_at_the_end(store, flow)) if flow.run else report
 
 
-def _ends(store: Store, flow: StoredFlow) -> dict[str, str]:
+def _jobs_at_the_end(store: Store, flow: StoredFlow) -> dict[str, str]:
     """The states of the jobs for the end of the flow. A job that failed is named before others of its kind."""
     made = {job["_id"]: on for on, job in flow.ends if on in flow.run}
     states: dict[str, str] = {}
@@ -145,7 +145,7 @@ def flow_reports(store: Store, limit: int, owner: str | None = None, running: bo
 def _with_counts(store: Store, latest: Sequence[StoredFlow]) -> list[FlowReport]:
     marked = store.flows.with_markers([flow.id for flow in latest if flow.outcome is not None])
     counts = store.flow_steps.counts([flow.id for flow in latest])
-    return [_reported(flow, counts[flow.id], flow.id in marked) for flow in latest]
+    return [_flow_report(flow, counts[flow.id], flow.id in marked) for flow in latest]
 
 
 def find_flows(
@@ -155,7 +155,7 @@ def find_flows(
     next page begins, if there is one. It reads a bounded number of flows."""
     found: list[StoredFlow] = []
     running = state in (FlowState.RUNNING, FlowState.PAUSED) if state else None
-    read = last = after
+    read = last = after  # the places of the last flow that was read, and of the last one on the page
     for _ in range(_MAX_READS):
         flows = store.flows.latest(_FLOWS_PER_READ, running=running, after=read)
         for flow in flows:
@@ -179,7 +179,7 @@ _MAX_READS = 10
 def failed_step(store: Store, id: ObjectId) -> StepReport | None:
     """A step that failed, of a flow that has failed."""
     row = store.flow_steps.first_failed(id, _SHOWN)
-    return None if row is None else _step(row, set())
+    return None if row is None else _step_report(row, set())
 
 
 def flow_id(id: ObjectId | str) -> ObjectId:
@@ -202,12 +202,11 @@ def found(store: Store, id: ObjectId) -> StoredFlow:
 def step_reports(store: Store, id: ObjectId) -> list[StepReport]:
     """Every step of the flow, each once, in the order in which they were added."""
     held = store.roster.held()
-    rows = {
-        row["_id"]: row for row in store.flow_steps.rows(id, _SHOWN)
-    }  # a job that has just ended may be there twice
+    # A job that has just ended may be found twice.
+    rows = {row["_id"]: row for row in store.flow_steps.rows(id, _SHOWN)}
     latest: dict[JobId, StepReport] = {}
-    for row in sorted(rows.values(), key=_counts_for_more):
-        step = _step(row, held)
+    for row in sorted(rows.values(), key=_rank_among_jobs):
+        step = _step_report(row, held)
         if step is not None:
             latest[step.step] = step
     order = _order(rows.values())
@@ -222,10 +221,11 @@ def sub_flow_reports(store: Store, id: ObjectId) -> list[SubFlowReport]:
     for step in step_reports(store, id):
         for depth in range(1, len(step.part) + 1):
             by_part.setdefault(step.part[:depth], []).append(step)
-    return [SubFlowReport("/".join(part), _as_one(of, marked), _counts(of)) for part, of in by_part.items()]
+    return [SubFlowReport("/".join(part), _state_of_all(of, marked), _counts(of)) for part, of in by_part.items()]
 
 
-def _as_one(steps: Sequence[StepReport], marked: bool) -> str:
+def _state_of_all(steps: Sequence[StepReport], marked: bool) -> str:
+    """The state of a sub-flow with these steps. While the flow is marked, the leader may still release a step."""
     states = [step.state for step in steps]
     if all(state == BLOCKED for state in states):
         return BLOCKED
@@ -256,13 +256,13 @@ def _order(rows: Iterable[Document]) -> dict[JobId, tuple[datetime, str]]:
     return order
 
 
-def _counts_for_more(row: Document) -> tuple[bool, bool, bool]:
-    """The greatest job of a step decides its state: a job that waits or runs; else a job that has succeeded, whether or
-    not it was repeated outside of the flow; else the last job."""
+def _rank_among_jobs(row: Document) -> tuple[bool, bool, bool]:
+    """A sort key: the last of the jobs of a step decides its state. That is a job that waits or runs; else a job that
+    has succeeded, whether or not it was repeated outside of the flow; else the last job."""
     return "archived_at" not in row, bool(row.get("done")), row.get("recovered_as") is None
 
 
-def _step(row: Document, held: set[JobId]) -> StepReport | None:
+def _step_report(row: Document, held: set[JobId]) -> StepReport | None:
     place = flow_of(row)
     if place is None:
         return None
@@ -299,9 +299,9 @@ def _state_at_the_end(done: bool, why: str) -> str:
     return SKIPPED if why in WHY_SKIPPED else State.at_the_end(done, why).value
 
 
-def _reported(flow: StoredFlow, steps: StepCounts, marked: bool) -> FlowReport:
+def _flow_report(flow: StoredFlow, steps: StepCounts, marked: bool) -> FlowReport:
     if steps.waiting or steps.running or marked:
-        # A step was recovered or added, and the leader has not processed it yet.
+        # It has not ended, or continues: a step was recovered or added, and the leader has not processed it yet.
         flow = replace(flow, outcome=None, ended_at=None)
     blocked = steps.waiting[BLOCKED_LANE]
     counts = Counter({BLOCKED: blocked, State.RUNNING.value: steps.running})

@@ -21,6 +21,8 @@ Role = Literal["worker", "recruiter", "cleaner"]
 
 @dataclass(frozen=True, slots=True)
 class Health:
+    """Whether a process is alive, with a sentence."""
+
     well: bool
     text: str
 

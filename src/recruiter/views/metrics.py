@@ -26,6 +26,8 @@ _MAX_LANES_READ = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
+    """All metrics at one time."""
+
     queues: Mapping[Kind, Queue]
     totals: Mapping[Kind, Counts]
     """All counts, the kind that was seen first comes first."""
@@ -56,23 +58,25 @@ class Metrics:
 def metrics(store: Store) -> Metrics:
     now = store.clock.now()
     queues = waiting(store, now)
-    totals = _totals(store)
+    totals: dict[Kind, Counts] = {}
+    for period in sorted(store.statistics.totals(), key=lambda period: (period.at, period.group, period.task)):
+        totals.setdefault((period.group, period.task), Counts()).merge(period.counts)
     rules = store.limits.read()
     groups = {group for group, _ in (*queues, *totals)}
     paused = groups if rules.blocked else {group for group in groups if rules.pauses(group) is not None}
     workers = store.roster.entries()
-    there = [entry.registration for entry in workers if entry.state(now) != "silent"]
+    alive = [entry.registration for entry in workers if entry.state(now) != "silent"]
     lease = store.leases.read()
     rounds, assigned = store.statistics.rounds()
-    schedules = [_judged(store, scheduler, now) for scheduler in store.schedulers.all()]
+    schedules = [_schedule_state(store, scheduler, now) for scheduler in store.schedulers.all()]
     return Metrics(
         queues=queues,
         totals=totals,
         oldest_due=_oldest_due(store, groups, now),
         archived=store.archived.about(),
         workers=Counter(entry.state(now) for entry in workers),
-        slots=sum(worker.slots for worker in there),
-        slots_used=sum(min(worker.slots, worker.holds) for worker in there),
+        slots=sum(worker.slots for worker in alive),
+        slots_used=sum(min(worker.slots, worker.holds) for worker in alive),
         leader_present=lease is not None and lease.leads(now),
         term=lease.term if lease is not None else 0,
         rounds=rounds,
@@ -84,13 +88,6 @@ def metrics(store: Store) -> Metrics:
     )
 
 
-def _totals(store: Store) -> dict[Kind, Counts]:
-    totals: dict[Kind, Counts] = {}
-    for each in sorted(store.statistics.totals(), key=lambda each: (each.at, each.group, each.task)):
-        totals.setdefault((each.group, each.task), Counts()).merge(each.counts)
-    return totals
-
-
 def _oldest_due(store: Store, groups: set[str], now: datetime) -> dict[str, float]:
     lanes = [lane for lane in store.due_jobs.lanes() if lane not in ASIDE][:_MAX_LANES_READ]
     ages = dict.fromkeys(groups, 0.0)
@@ -100,8 +97,8 @@ def _oldest_due(store: Store, groups: set[str], now: datetime) -> dict[str, floa
     return ages
 
 
-def _judged(store: Store, scheduler: Scheduler, now: datetime) -> tuple[str, float]:
-    """`broken`, `paused`, `late`, `overdue` (it has not succeeded as it must) or `on_time`; and how late it is."""
+def _schedule_state(store: Store, scheduler: Scheduler, now: datetime) -> tuple[str, float]:
+    """The state of a repeatable job (`overdue`: without success for too long), and the seconds that it is late."""
     if scheduler.broken:
         return "broken", 0.0
     if scheduler.paused is not None:

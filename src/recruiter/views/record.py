@@ -35,6 +35,7 @@ def job_record(job: Job, *, minimal: bool = False, payload: Callable[[Any], Any]
 
 
 def _plain(name: str, value: Any, payload: Callable[[Any], Any]) -> Any:
+    """The value of this field, made of mappings, lists and plain values."""
     if name in _PAYLOADS:
         return payload(value)
     if isinstance(value, Needs):

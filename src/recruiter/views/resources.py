@@ -16,6 +16,8 @@ from recruiter.store.database import Store
 
 @dataclass(frozen=True, slots=True)
 class ResourceUse:
+    """The use of a resource, on a host or in the whole fleet."""
+
     resource: str
     host: str | None
     """None for a limit of the whole fleet."""
@@ -33,7 +35,7 @@ def read_situation(store: Store, rules: Rules, now: datetime) -> Situation:
 
 
 def resources(store: Store) -> list[ResourceUse]:
-    """By host and resource, and then the fleet-wide limits."""
+    """The use of each resource of each host, and then of the resources that are limited for the whole fleet."""
     situation = read_situation(store, store.limits.read(), store.clock.now())
     used: dict[str, Needs] = {}
     for job in situation.holders:
@@ -65,10 +67,11 @@ def limit_uses(store: Store, rules: Rules, now: datetime) -> list[LimitUse]:
     if not rules.limits:
         return []
     situation = read_situation(store, rules, now)
-    return sorted((_use(limit, situation) for limit in rules.limits), key=lambda use: use.limit.subject)
+    return sorted((_limit_use(limit, situation) for limit in rules.limits), key=lambda use: use.limit.subject)
 
 
-def _use(limit: Limit, situation: Situation) -> LimitUse:
+def _limit_use(limit: Limit, situation: Situation) -> LimitUse:
+    """The use of a limit. A limit on keys reports the key with the most held jobs."""
     buckets: dict[str, list[AssignedJob]] = {}
     for job in situation.holders:
         bucket = limit.bucket(job.lane)
