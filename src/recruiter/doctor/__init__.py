@@ -46,13 +46,14 @@ def examine(store: Store, thresholds: Thresholds | None = None) -> list[Finding]
     findings: list[Finding] = []
     for about, checks in _CHECKS.items():
         for check in checks:
-            findings += [replace(finding, about=about) for finding in _ask(check, store, facts, thresholds)]
+            findings += [replace(finding, about=about) for finding in _run(check, store, facts, thresholds)]
         if any(finding.code is Code.NOT_PREPARED for finding in findings):
             break  # without collections there is nothing else to check
     return findings
 
 
-def _ask(check: Check, store: Store, facts: ServerFacts, thresholds: Thresholds) -> Iterable[Finding]:
+def _run(check: Check, store: Store, facts: ServerFacts, thresholds: Thresholds) -> Iterable[Finding]:
+    """The findings of a check. If it fails, that is its finding, so that the other checks run."""
     try:
         return list(check(store, facts, thresholds))
     except StoreRefused as refused:

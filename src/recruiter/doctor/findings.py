@@ -62,6 +62,8 @@ class Code(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
+    """A result of a check, with the remedy."""
+
     level: Level
     about: str = field(default="", kw_only=True)
     """One word: `server`, `fleet`, `jobs`, …"""
@@ -88,6 +90,8 @@ def problem(code: Code, text: str, todo: str) -> Finding:
 
 @dataclass(frozen=True)
 class Thresholds:
+    """The values from which the checks report."""
+
     silent: timedelta = SILENT
     """A process without a heartbeat for this time counts as dead."""
     behind: timedelta = timedelta(minutes=1)

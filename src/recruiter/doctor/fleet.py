@@ -62,10 +62,10 @@ def _workers(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
             "Start one: recruiter start worker --bootstrap YOUR_APP",
         )
     for entry in entries:
-        yield _judged(entry, store.clock.now())
+        yield _worker(entry, store.clock.now())
 
 
-def _judged(entry: RosterEntry, now: datetime) -> Finding:
+def _worker(entry: RosterEntry, now: datetime) -> Finding:
     worker, silent = entry.registration, now - entry.seen_at
     on = "every group" if worker.groups is None else ", ".join(sorted(worker.groups))
     who = f"worker {entry.id}"
@@ -86,7 +86,7 @@ def _judged(entry: RosterEntry, now: datetime) -> Finding:
 
 def _cleaner(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
     now = store.clock.now()
-    cleaners = [e for e in store.processes.entries() if e.role == "cleaner"]
+    cleaners = [entry for entry in store.processes.entries() if entry.role == "cleaner"]
     seen = [entry for entry in cleaners if now - entry.seen_at <= thresholds.silent]
     if seen:
         yield ok(f"the cleaner on {seen[0].host} (pid {seen[0].pid}) keeps the archive small")
@@ -96,7 +96,7 @@ def _cleaner(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[F
 
 
 def _clocks(store: Store, facts: ServerFacts, _: Thresholds) -> Iterator[Finding]:
-    """A wrong clock does not delay jobs, because all processes use the server's clock."""
+    """Hosts with a wrong clock. It does not delay jobs, because all processes use the server's clock."""
     measured = [(entry.host, entry.clock_offset) for entry in store.processes.entries()]
     measured += [(entry.host, entry.clock_offset) for entry in store.roster.entries()]
     offsets = {host: timedelta(seconds=offset) for host, offset in measured if offset is not None}

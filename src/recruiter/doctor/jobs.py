@@ -29,8 +29,9 @@ _MAX_UNOPENED = 100
 
 
 def _lanes(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
+    """Lanes whose jobs cannot run, jobs that are late or wait for a slot, and pauses, which explain all other waits."""
     rules, now = store.limits.read(), store.clock.now()
-    waiting = _waiting(store, now, thresholds)
+    waiting = _jobs_by_lane(store, now, thresholds)
     situation = read_situation(store, rules, now)
     open_lanes = {lane: queue for lane, queue in waiting.items() if rules.pauses(lane.group) is None}
     reasons: dict[Lane, Reason | None] = {}
@@ -41,7 +42,7 @@ def _lanes(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Fin
     findings = [
         finding
         for lane, reason in sorted(reasons.items(), key=lambda item: str(item[0]))
-        if reason is not None and (finding := _judged(lane, waiting[lane], reason)) is not None
+        if reason is not None and (finding := _blocked_lane(lane, waiting[lane], reason)) is not None
     ]
     yield from findings[: thresholds.lanes_told]
     if len(findings) > thresholds.lanes_told:
@@ -74,8 +75,8 @@ def _counted(counts: Iterable[int | None], one: str, plural_noun: str) -> str:
     return f"many {plural_noun}" if None in counts else plural(sum(filter(None, counts)), one, plural_noun)
 
 
-def _waiting(store: Store, now: datetime, thresholds: Thresholds) -> dict[Lane, _Waiting]:
-    """The lanes that have jobs. Lanes that differ only in the key of a limit count as one."""
+def _jobs_by_lane(store: Store, now: datetime, thresholds: Thresholds) -> dict[Lane, _Waiting]:
+    """The jobs of each lane that has any. Lanes that differ only in the key of a limit count as one."""
     counts: dict[str, tuple[int, int] | None]
     held = store.roster.held()
     running = Counter(store.due_jobs.lanes_of(held).values())
@@ -101,7 +102,7 @@ def _sum(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
 
 
-def _judged(lane: Lane, waiting: _Waiting, reason: Reason) -> Finding | None:
+def _blocked_lane(lane: Lane, waiting: _Waiting, reason: Reason) -> Finding | None:
     """The finding about a lane whose jobs cannot start, however long they wait: a note while none of them is due."""
     jobs = f"{'jobs' if waiting.jobs is None else plural(waiting.jobs, 'job')} of task {lane.task}"
     who, level = f"{jobs} in group {lane.group}", Level.NOTE if waiting.since is None else level_of(reason)
@@ -176,7 +177,7 @@ def _saturated(
 
 
 def _long_jobs(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
-    """Jobs that may hang: nothing ends them."""
+    """Jobs without a timeout that have run for very long, and may hang."""
     now = store.clock.now()
     long = {
         run["job"]: (entry.id, run["since"])
@@ -210,7 +211,7 @@ def _pauses(rules: Rules, waiting: Mapping[Lane, _Waiting]) -> Iterator[Finding]
             yield note(Code.PAUSED, text, f"Let them start: recruiter group resume {group}")
 
 
-def _set_aside(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
+def _jobs_set_aside(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
     """Jobs and documents that were given up. They have ended, so no person must act now."""
     since = store.clock.now() - timedelta(days=1)
     for job in store.archived.set_aside(_MAX_JOBS_NAMED, since):
@@ -242,22 +243,23 @@ def _inbox(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
         yield note(Code.INBOX, text, "A leader adopts them within seconds. If their number grows, see its log")
 
 
-CHECKS = (_lanes, _long_jobs, _unopened, _inbox, _set_aside)
+CHECKS = (_lanes, _long_jobs, _unopened, _inbox, _jobs_set_aside)
 
 
 def check_schedulers(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
-    schedulers, well = store.schedulers.all(), 0
+    schedulers, on_time = store.schedulers.all(), 0
     for scheduler in schedulers:
-        finding = _judged_scheduler(store, scheduler, store.clock.now())
+        finding = _scheduler_problem(store, scheduler, store.clock.now())
         if finding is not None:
             yield finding
         else:
-            well += 1
-    if well:
-        yield ok(f"{well} of {len(schedulers)} schedulers are on time")
+            on_time += 1
+    if on_time:
+        yield ok(f"{on_time} of {len(schedulers)} schedulers are on time")
 
 
-def _judged_scheduler(store: Store, scheduler: Scheduler, now: datetime) -> Finding | None:
+def _scheduler_problem(store: Store, scheduler: Scheduler, now: datetime) -> Finding | None:
+    """Why this repeatable job does not run on time, or does not succeed; None if it does."""
     who = f"scheduler {scheduler.urn}"
     if scheduler.broken:
         todo = f"Correct its policy or its job and create it again; or: recruiter scheduler remove {scheduler.urn}"
@@ -297,6 +299,7 @@ _HARMLESS = frozenset(["leases", "roster", "processes", "archived", "statistics"
 
 
 def check_documents(store: Store, _: ServerFacts, thresholds: Thresholds) -> Iterator[Finding]:
+    """Documents of any collection that cannot be read."""
     most, counted = thresholds.unreadable_told, thresholds.unreadable_counted
     since = store.clock.now() - timedelta(days=7)
     checks: dict[str, Callable[[], Sequence[Unreadable]]] = {
@@ -315,7 +318,7 @@ def check_documents(store: Store, _: ServerFacts, thresholds: Thresholds) -> Ite
     for name, check in checks.items():
         try:
             found = [replace(document, collection=store.name_of(document.collection)) for document in check()]
-            yield from _damaged(name, found, most, counted)
+            yield from _unreadable_documents(name, found, most, counted)
         except StoreUnreachable as error:
             yield note(
                 Code.CHECK_FAILED,
@@ -324,7 +327,10 @@ def check_documents(store: Store, _: ServerFacts, thresholds: Thresholds) -> Ite
             )
 
 
-def _damaged(collection: str, unreadable: Sequence[Unreadable], most: int, counted: int) -> Iterator[Finding]:
+def _unreadable_documents(
+    collection: str, unreadable: Sequence[Unreadable], most: int, counted: int
+) -> Iterator[Finding]:
+    """Up to `most` findings, and one for the rest. At most `counted` documents were read."""
     level = Level.NOTE if collection in _HARMLESS else Level.PROBLEM
     for document in unreadable[:most]:
         yield Finding(level, Code.DAMAGED_DOCUMENT, str(document), _TODO[collection])

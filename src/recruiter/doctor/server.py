@@ -21,7 +21,7 @@ def _version(store: Store, facts: ServerFacts, _: Thresholds) -> Iterator[Findin
 
 
 def without_primary(store: Store, unreachable: StoreUnreachable) -> Iterator[Finding]:
-    """The facts of the members that are left; raises the error before if there is none."""
+    """The findings while no primary answers, from the members that do. Raises `unreachable` if none does."""
     try:
         members = store.server.members(2.0)
     except StoreError:
@@ -38,11 +38,11 @@ def _members(store: Store, facts: ServerFacts, thresholds: Thresholds) -> Iterat
 
 
 def judge_members(members: Sequence[Member], thresholds: Thresholds) -> Iterator[Finding]:
-    well = True
+    all_well = True
     for member in members:
         finding = _judge_member(member, thresholds)
         if finding is not None:
-            well = False
+            all_well = False
             yield finding
     arbiters = [member.name for member in members if member.arbiter]
     if arbiters:
@@ -59,7 +59,7 @@ def judge_members(members: Sequence[Member], thresholds: Thresholds) -> Iterator
             "down, all jobs wait",
             "For production use three",
         )
-    elif well:
+    elif all_well:
         yield ok(f"{len(members)} members are up, and as new as the primary")
 
 
@@ -148,16 +148,16 @@ def check_schema(store: Store, facts: ServerFacts, _thresholds: Thresholds) -> I
         )
         return
     if facts.schema is not None and facts.schema != SCHEMA:
-        yield _judged_schema(facts.schema)
+        yield _schema_version(facts.schema)
         # The other release has set the validators.
         differences = [difference for difference in differences if difference.kind is not Kind.OTHER_VALIDATOR]
     for difference in differences:
-        yield _judged_difference(difference)
+        yield _difference(difference)
     if not any(difference.kind is not Kind.EXTRA_INDEX for difference in differences):
         yield ok(f"{len(store.collections())} collections have their indexes and validators")
 
 
-def _judged_schema(schema: int) -> Finding:
+def _schema_version(schema: int) -> Finding:
     if schema > SCHEMA:
         text = f"the database has schema {schema}, and this release makes {SCHEMA}: a newer release has prepared it"
         return note(Code.SCHEMA, text, "Upgrade this Recruiter soon: the release after next will not run with it")
@@ -165,7 +165,7 @@ def _judged_schema(schema: int) -> Finding:
     return note(Code.SCHEMA, text, "Run: recruiter prepare")
 
 
-def _judged_difference(difference: Difference) -> Finding:
+def _difference(difference: Difference) -> Finding:
     match difference.kind:
         case Kind.NO_COLLECTION | Kind.NO_INDEX:
             return problem(Code.SCHEMA, f"{difference} is missing", "Make it: recruiter prepare")
