@@ -185,4 +185,4 @@ class TestMonitors:
     )
     def test_schedules_in_the_words_of_sentry(self, recruiter: Recruiter, policy: Any, told: Any) -> None:
         stored = recruiter.schedules.dump(policy)
-        assert sentry._schedule(stored["class"], stored["parameters"]) == told
+        assert sentry._monitor_schedule(stored["class"], stored["parameters"]) == told

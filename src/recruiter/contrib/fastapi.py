@@ -116,12 +116,12 @@ def health(recruiter: Recruiter, *, within: DurationLike = "2s") -> Callable[[Re
     """
 
     async def answer(_request: Request) -> JSONResponse:
-        return await in_a_thread(_asked, recruiter, within)
+        return await in_a_thread(_health_answer, recruiter, within)
 
     return answer
 
 
-def _asked(recruiter: Recruiter, within: DurationLike) -> JSONResponse:
+def _health_answer(recruiter: Recruiter, within: DurationLike) -> JSONResponse:
     try:
         with answered_within(within):
             workers = len(list(recruiter.store.roster.entries()))

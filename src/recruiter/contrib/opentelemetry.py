@@ -92,7 +92,7 @@ class OpenTelemetry(Instrument):
             span.end()
 
     def process_died(self, death: ProcessDeath) -> None:
-        """The span of the last attempt, which died with its process."""
+        """Reports the span of the last attempt, which died with its process."""
         job, last = death.job, death.job.last_execution
         begun_at = job.archived_at if last is None or last.started_at is None else last.started_at
         span, _ = self._span(job, job.attempts, job.worker or "", death.recruiter, begun_at)

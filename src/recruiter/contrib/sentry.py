@@ -202,7 +202,7 @@ def _monitor(recruiter: Any, job: Job) -> MonitorConfig | None:
     except (RecruiterError, AttributeError):
         return None
     parameters = schedule.get("parameters")
-    found = _schedule(str(schedule.get("class")), parameters if isinstance(parameters, Mapping) else {})
+    found = _monitor_schedule(str(schedule.get("class")), parameters if isinstance(parameters, Mapping) else {})
     if found is None:
         return None
     config: dict[str, Any] = {"schedule": found, "timezone": parameters.get("tz") or "UTC"}
@@ -211,7 +211,8 @@ def _monitor(recruiter: Any, job: Job) -> MonitorConfig | None:
     return cast("MonitorConfig", config)
 
 
-def _schedule(policy: str, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
+def _monitor_schedule(policy: str, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The schedule of a stored policy: a cron expression, or an interval in whole minutes, hours or days."""
     expression = parameters.get("expression")
     if policy == "Cron" and isinstance(expression, str):
         fields = expression.split()

@@ -59,19 +59,19 @@ class ServerRecord:
 
     @classmethod
     def of(cls, pid: int, port: int) -> ServerRecord:
-        return cls(port=port, pid=pid, started=_started(pid))
+        return cls(port=port, pid=pid, started=_start_time(pid))
 
     @property
     def running(self) -> bool:
         try:
-            process, is_same = psutil.Process(self.pid), _started(self.pid) == self.started
+            process, is_same = psutil.Process(self.pid), _start_time(self.pid) == self.started
             # A killed process first loses its main thread. Until the others have ended too, its port is taken.
             return is_same and (process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1)
         except psutil.Error:
             return False
 
 
-def _started(pid: int) -> float:
+def _start_time(pid: int) -> float:
     """The start time of this process by the kernel's clock, counted from the boot, which cannot be set. psutil would
     add the time of the boot, which moves with the clock of the host. Raises psutil.NoSuchProcess."""
     try:
@@ -90,7 +90,7 @@ def read_record(folder: Path) -> ServerRecord | None:
 
 
 def write_record(folder: Path, record: ServerRecord) -> None:
-    """Replace the folder's record; a reader sees the old one or the new one, never a half."""
+    """Replaces the folder's record; a reader sees the old one or the new one, never a half."""
     draft = folder / "server.json.new"
     draft.write_text(json.dumps(asdict(record)) + "\n")
     draft.replace(folder / "server.json")
@@ -156,13 +156,14 @@ class TemporaryFolder:
         draft.replace(self.path / "owner.lock")
 
     def remove(self) -> None:
-        """Remove it and all that is in it; in a fork of the owner, which has this object too, do nothing."""
+        """Removes it and its content. Does nothing in a fork of the owner, which has this object too."""
         if self._owner == os.getpid():
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._handle)
 
 
 def _remove_leftovers(parent: Path) -> None:
+    """Removes the temporary folders whose owners were killed."""
     for folder in parent.glob(f"{TEMPORARY}*"):
         try:
             handle = os.open(folder / "owner.lock", os.O_RDWR)
@@ -199,12 +200,14 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class MongodProcess:
+    """A mongod that this process has started. It ends with this process, however this process ends."""
+
     def __init__(self, command: Sequence[str], log: Path) -> None:
         self.owner = os.getpid()
         self._ended = threading.Event()
         made: Future[subprocess.Popen[bytes]] = Future()
         threading.Thread(
-            target=_keep, args=(command, log, made, self._ended), name="recruiter-mongod", daemon=True
+            target=_run_mongod, args=(command, log, made, self._ended), name="recruiter-mongod", daemon=True
         ).start()
         self._process = made.result()
 
@@ -222,11 +225,11 @@ class MongodProcess:
         return None if self.running else self._process.returncode
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end, at most so long; whether it ended."""
+        """Waits for its end, at most this long. Returns whether it has ended."""
         return self._ended.wait(seconds)
 
     def terminate(self) -> None:
-        """Let it shut down cleanly, and kill it if it takes longer than 15 seconds."""
+        """Lets it shut down cleanly, and kills it if it takes longer than 15 seconds."""
         if self.running and self.owner == os.getpid():
             self._process.terminate()
             if not self.wait(15.0):
@@ -252,13 +255,13 @@ def mongod_command(binary: Path, data: Path, port: int, replica_set: str, extra:
     ]
 
 
-def _keep(
+def _run_mongod(
     command: Sequence[str],
     log: Path,
     made: Future[subprocess.Popen[bytes]],
     ended: threading.Event,
 ) -> None:
-    """Make the child and stay until it ends; the kernel ties the child's life to this thread's."""
+    """The thread of a mongod: starts it, and waits until it ends. The kernel would kill it if this thread ended."""
     try:
         process = _spawn(command, log)
     except BaseException as error:
@@ -313,7 +316,7 @@ def find_mongod(named: str | None = None) -> Path:
 
 
 def require_runnable(binary: Path) -> None:
-    """Raise ServerDidNotStart, in the binary's own words, if this machine cannot run it."""
+    """Raises ServerDidNotStart, in the binary's own words, if this machine cannot run it."""
     try:
         tried = subprocess.run(
             [binary, "--version"], capture_output=True, text=True, errors="replace", timeout=60, check=False

@@ -148,6 +148,7 @@ class EmbeddedServer:
         self.stop()
 
     def _make_folder(self) -> Path:
+        """Makes the folder of the data: the named folder, or a temporary folder until `stop()`."""
         if self._folder is not None:
             self._folder = self._folder.expanduser().resolve()
             try:
@@ -170,7 +171,7 @@ class EmbeddedServer:
         self._finish = weakref.finalize(self, _finish, process, self._temporary)
 
     def _reuse(self, folder: Path, deadline: float) -> ServerRecord | None:
-        """The server that already runs here; while it neither answers nor ends, all we can do is wait."""
+        """The server that already runs in this folder, or None. Waits until it answers or has ended."""
         record = read_record(folder)
         while record is not None and record.running:
             if set_name := set_served(record.port, folder / "data"):
@@ -184,6 +185,7 @@ class EmbeddedServer:
         return None
 
     def _launch(self, folder: Path, deadline: float) -> ServerRecord:
+        """Starts a mongod, at another port if the first is taken, and waits until it is writable."""
         binary = find_mongod(self._binary)
         for port in self._ports_to_try(folder):
             command = mongod_command(binary, folder / "data", port, self.replica_set, self._extra)
@@ -208,7 +210,7 @@ class EmbeddedServer:
         return iter([*([last.port] if last else []), *random.sample(PORTS, 20)])
 
     def _comes_up(self, process: MongodProcess, folder: Path, port: int, deadline: float) -> bool:
-        """Wait until it is ready; False if the port is taken."""
+        """Waits until it is ready; False if the port is taken."""
         while not (listens(port) and self._is_ready(f"127.0.0.1:{port}", folder)):
             if process.wait(0.02):
                 if process.exit_code == 48:  # the port is taken
@@ -220,17 +222,17 @@ class EmbeddedServer:
         return True
 
     def _is_ready(self, address: str, folder: Path) -> bool:
-        """One step towards a writable primary; whether that is reached."""
+        """Whether it is a writable primary. If not, takes the next step towards that."""
         try:
             with admin.connected(address, self._credentials) as connection:
                 # Before any change: if our port is taken, another server answers.
                 if admin.data_folder(connection) != str(folder / "data"):
                     return False
-                return self._step(connection, address)
+                return self._initiate(connection, address)
         except StoreError:
             return False  # still starting, or electing; asked again until it is in time or over
 
-    def _step(self, connection: admin.Connection, address: str) -> bool:
+    def _initiate(self, connection: admin.Connection, address: str) -> bool:
         hello = admin.hello(connection)
         if hello.set_name is not None:
             return hello.writable_primary

@@ -81,12 +81,14 @@ def configure_child(options: LogOptions, find: FindContext) -> None:
 
 
 class _Handler(logging.StreamHandler[TextIO]):
+    """Our handler. If the application has any other handler, ours is not used."""
+
     def handleError(self, record: logging.LogRecord) -> None:
         """A log that cannot be written must not harm the job that writes it."""
 
 
 def _configure(options: LogOptions, stream: TextIO) -> bool:
-    """Returns whether the handler is ours."""
+    """Configures logging, unless the application has done so. Returns whether lines are written by our handler."""
     root = logging.getLogger()
     if options.config is not None:
         _configure_from(options.config, options.bootstrap)
@@ -109,7 +111,7 @@ def _configure(options: LogOptions, stream: TextIO) -> bool:
 
 
 def _configure_from(file: str, bootstrap: str | None) -> None:
-    """Classes that it names are looked for in the folders of the application and of the file, as in `--bootstrap`."""
+    """Configures logging from the user's file. It may name classes in the application's folder or in its own."""
     application = Path(bootstrap).parent if bootstrap is not None and bootstrap.endswith(".py") else Path.cwd()
     for folder in (Path(file).resolve().parent, application.resolve()):
         if str(folder) not in sys.path:

@@ -47,8 +47,8 @@ _installing = threading.Lock()
 
 
 def mark_records(find: FindContext) -> None:
-    """From now on every record has `recruiter_job`, `recruiter_task`, `recruiter_attempt`, `recruiter_worker` and
-    `recruiter_trace_id`; they are None where no job runs. Formatters of the application can use them."""
+    """From now on, marks every log record with its job: `recruiter_job`, `recruiter_task`, `recruiter_attempt`,
+    `recruiter_worker` and `recruiter_trace_id`, for any formatter. They are None where `find` finds no job."""
     global _find, _make
     with _installing:
         _find = find
@@ -114,11 +114,12 @@ class Printed:
         return getattr(self._real, name)
 
     def write(self, text: str) -> int:
+        """Sends the text to the log; to the real stream if it comes from a log handler, or if prints are not logged."""
         if _writing.get() or not logging.getLogger(PRINTED).isEnabledFor(self._level):
             return self._real.write(text)
         token = _writing.set(True)
         try:
-            self._take(text)
+            self._log(text)
         finally:
             _writing.reset(token)
         return len(text)
@@ -126,7 +127,8 @@ class Printed:
     def writelines(self, lines: Iterable[str]) -> None:
         self.write("".join(lines))
 
-    def _take(self, text: str) -> None:
+    def _log(self, text: str) -> None:
+        """Logs each line that the text completes. The rest waits for its line break, apart for each thread."""
         context = self._find()
         unfinished = (context or self._outside).unfinished
         key = (self._level, threading.get_ident())

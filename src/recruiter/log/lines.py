@@ -92,12 +92,14 @@ def filled(sentence: str, fields: Mapping[str, Any]) -> str:
 
 
 class _Harmless(Formatter):
+    """Fills in the sentence of an event. It never raises, and never begins a new line."""
+
     def get_value(self, key: int | str, args: Any, kwargs: Any) -> Any:
         del args
         return kwargs.get(key, "?")
 
     def format_field(self, value: Any, format_spec: str) -> str:
-        """`{jobs:#job}` is a number with its noun: 1 job, 2 jobs. `{next:@%H:%M}` is when a job runs: at 12:30."""
+        """Writes `{jobs:#job}` as a number with its noun: 2 jobs; `{next:@%H:%M}` as the time of a job: at 12:30."""
         try:
             if format_spec.startswith("@"):
                 return "when its signal comes" if value == UNTIL_SIGNAL else f"at {value:{format_spec[1:]}}"
@@ -148,7 +150,7 @@ def _extra(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON knows it, without secrets."""
+    """The value as JSON knows it, without secrets."""
     if isinstance(value, bool | int | None):
         return value
     if isinstance(value, float):

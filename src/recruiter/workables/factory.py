@@ -157,6 +157,7 @@ def _public(method: object) -> str:
 
 
 def _method(reached: object, name: str) -> Callable[..., Any]:
+    """The method of this object; InvalidArguments if jobs may not call it."""
     kind = type(reached)
     if isinstance(reached, str | bytes | PurePath | type) or kind.__module__ == "builtins":
         raise InvalidArguments(f"the chain reached a {kind.__name__} and cannot call {name!r} on it, only on objects")

@@ -106,6 +106,8 @@ class ShellCommand(Workable):
 
 
 class _Permission:
+    """The programs and variables that the application has enabled in this process."""
+
     def __init__(self) -> None:
         self.revoke()
 
@@ -128,6 +130,7 @@ class _Permission:
         self._variables |= settable
 
     def check(self, command: ShellCommand) -> None:
+        """Raises CommandFailed if the application has not enabled this command."""
         program = command.command[0]
         if self._everything:
             return

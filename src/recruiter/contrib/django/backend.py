@@ -283,7 +283,7 @@ def runner(task: Any) -> Any:
 
 @asynccontextmanager
 async def _own_thread() -> AsyncIterator[None]:
-    """A thread for the database of each attempt, as Django has one for each request. The thread of an outer
+    """Gives an attempt its own thread for the database, as Django has one for each request. The thread of an outer
     `async_to_sync`, or of an outer request, is occupied when the job itself runs in it: in a test, or in
     `sync_to_async(flush)`."""
     context = ThreadSensitiveContext()

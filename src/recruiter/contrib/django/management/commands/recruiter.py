@@ -38,6 +38,7 @@ class Command(BaseCommand):  # type: ignore[misc]
 
 
 def _run(arguments: Sequence[str]) -> None:
+    """Runs `recruiter` with the application of this project loaded, on its MongoDB if its backends use only one."""
     targets = {each.target for each in recruiters().values()}
     if len(targets) == 1:
         # The environment, not an argument: every user can read the arguments of a process.
