@@ -39,6 +39,8 @@ _LATE = timedelta(hours=1)
 
 
 class CleanerProcess:
+    """The process that removes old jobs, flows and counts, and retires silent workers if no leader does."""
+
     def __init__(
         self,
         store: Store,
@@ -56,14 +58,14 @@ class CleanerProcess:
         # Patient: the leader rescues first; this is for when there is none.
         self._rescue = Rescue(store, store.clock, settings.undeclared_dead_after, policies, patience=2.0)
         store.transactions.sessions.on_refused = lambda error: events.emit("session.not_ended", error=error)
-        self._gone_before: datetime | None = None
-        self._look_at_all_at = 0.0
+        self._removed_until: datetime | None = None
+        self._full_removal_at = 0.0
         self._presence = presence
         self._loop = Loop("cleaner", self._step, stop, events, manager=manager)
         self._at_work = False
         self._clean_at = 0.0
         self._removed = 0
-        self._sample_at = self._sample_anyway_at = 0.0
+        self._sample_at = self._sample_idle_at = 0.0
 
     def run(self) -> None:
         try:
@@ -82,28 +84,31 @@ class CleanerProcess:
         return delay
 
     def _remove_old(self) -> int:
-        """Failed jobs that are kept for longer are not walked past each time; but once a day, for an outcome may have
-        been written late."""
+        """Removes a batch of old jobs; returns their number. It begins where the last complete removal ended, because
+        failed jobs may be kept for longer; once a day at the start, because outcomes may be written late."""
         clock, settings = self._store.clock, self._settings
         now, monotonic = clock.now(), clock.monotonic()
-        if monotonic >= self._look_at_all_at:
-            self._gone_before, self._look_at_all_at = None, monotonic + _DAY_SECONDS
-        removed = clean(self._store, now, settings.clean_after, settings.keep_failed, since=self._gone_before)
+        if monotonic >= self._full_removal_at:
+            self._removed_until, self._full_removal_at = None, monotonic + _DAY_SECONDS
+        removed = clean(self._store, now, settings.clean_after, settings.keep_failed, since=self._removed_until)
         if removed < MAX_REMOVED_PER_BATCH:
-            self._gone_before = now - settings.clean_after - _LATE
+            self._removed_until = now - settings.clean_after - _LATE
         return removed
 
     def _sample(self, roster: Sequence[RosterWorker]) -> None:
+        """Stores how many jobs wait, for charts: every minute while jobs wait, else every ten minutes."""
         monotonic = self._store.clock.monotonic()
         if monotonic < self._sample_at:
             return
         self._sample_at = monotonic + _SAMPLE_EVERY_SECONDS
-        anyway = monotonic >= self._sample_anyway_at
-        busy = sample_waiting(self._store, roster, always=anyway)
-        if busy or anyway:  # the first sample after the last job is stored, so that the line comes down
-            self._sample_anyway_at = monotonic + (0.0 if busy else _SAMPLE_IDLE_EVERY_SECONDS)
+        also_if_idle = monotonic >= self._sample_idle_at
+        has_waiting = sample_waiting(self._store, roster, always=also_if_idle)
+        if has_waiting or also_if_idle:  # the first sample after the last job is stored, so that the line comes down
+            self._sample_idle_at = monotonic + (0.0 if has_waiting else _SAMPLE_IDLE_EVERY_SECONDS)
 
     def _clean(self) -> float:
+        """Retires silent workers, takes a sample, and removes a batch of old records when that is due; returns the
+        seconds to wait, few while there is more to remove."""
         clock = self._store.clock
         count_waiting(self._store)
         roster = self._store.roster.read()

@@ -28,7 +28,7 @@ _LONGEST_MESSAGE = 4096
 
 
 class Fleet:
-    """Secrets go through the environment, because every user can read the arguments of a process."""
+    """The members. Secrets go through the environment, because every user can read the arguments of a process."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Fleet:
             self.add(name, *arguments)
 
     def run(self, each_round: Callable[[], None] = lambda: None) -> int:
-        """Waits until one ends or a stop is asked for, then stops the rest; returns the code to exit with."""
+        """Waits until a member ends or a stop is asked for, then stops the others; returns the code to exit with."""
         try:
             while not self._stop.asked and all(member.poll() is None for member in self._members.values()):
                 self._ready.check(len(self._members))
@@ -146,7 +146,6 @@ def exit_code(of_members: Sequence[int]) -> int:
 
 
 def how_it_ended(code: int) -> str:
-    """In words."""
     if code >= 0:
         return f"ended by itself with exit code {code}"
     names = {number.value: number.name for number in signal.Signals}

@@ -118,6 +118,7 @@ class HealthPort:
         self._thread.join(CLIENT_TIMEOUT_SECONDS)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answers one request. If there are too many clients, it cuts off the oldest."""
         self._clients.append(writer)
         if len(self._clients) > MOST_CLIENTS:
             self._clients.pop(0).transport.abort()

@@ -73,9 +73,10 @@ class Stop:
         for number in _STOP_SIGNALS:
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-        threading.Thread(target=self._obey, args=(read_end,), name="signals", daemon=True).start()
+        threading.Thread(target=self._obey_signals, args=(read_end,), name="signals", daemon=True).start()
 
-    def _obey(self, read_end: int) -> None:
+    def _obey_signals(self, read_end: int) -> None:
+        """The thread for signals: the first asks to stop, one more than SAME_WISH later ends the process."""
         asked_at = 0.0
         while numbers := os.read(read_end, 16):
             for number in numbers:
@@ -91,6 +92,8 @@ class Stop:
 
 
 class Loop:
+    """Repeats a step until asked to stop. A step returns the seconds to wait before the next one."""
+
     def __init__(
         self,
         name: str,
@@ -175,7 +178,7 @@ class Presence:
         }
 
     def show(self) -> None:
-        """Now and then, however often it is called. Sets the clock by the server's on the way."""
+        """Writes that this process is alive, once in a few seconds at most; sets the clock by the server's."""
         asked_at = self._clock.monotonic()
         if asked_at < self._at:
             return

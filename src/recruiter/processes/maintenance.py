@@ -73,11 +73,11 @@ _SCHEDULERS_EVERY_SECONDS = 1.0
 """A busy leader notices a new or changed scheduler after this time; an idle one receives an event."""
 _LOCKED_SCHEDULERS_REST = timedelta(seconds=1)
 """The next pass over due schedulers, if another transaction holds one."""
-_PROMISES_EVERY_SECONDS = 60.0
+_OVERDUE_EVERY_SECONDS = 60.0
 
 
 class Maintenance:
-    """Owned by the thread that assigns. `wake` requests another round immediately."""
+    """The other duties of a leader, in the thread that assigns. `wake` requests another round immediately."""
 
     def __init__(
         self,
@@ -138,8 +138,8 @@ class Maintenance:
             self._carefully(lambda: self._release(_MAX_RELEASING_FIRST_SECONDS))
 
     def after_round(self, round: Round, seconds: float, rules: Rules) -> None:
-        """The findings of the round immediately; the rest about once a second while busy, with every round while
-        idle."""
+        """Handles the findings of a round immediately. The other duties come about once a second while busy, and with
+        every round while idle."""
         self._rounds.add(seconds)
         self._assigned += round.assigned
         if round.marked or self._pass is not None:
@@ -161,7 +161,7 @@ class Maintenance:
         self._carefully(self._fold_statistics)
 
     def _carefully(self, step: Callable[[], None]) -> None:
-        """An error in one step, because of something that was written by hand, does not stop the others."""
+        """Calls `step`. An error, because of something that was written by hand, does not stop the other steps."""
         try:
             step()
         except (StoreUnreachable, StoreRefused, Superseded):
@@ -172,7 +172,7 @@ class Maintenance:
             self._events.emit("loop.failed", loop="recruiter", trace=trace_of(error))
 
     def _archive(self, step: Callable[..., Parsed[JobId]], event: str) -> None:
-        """Batch by batch; if there are very many, the next round continues immediately."""
+        """Archives cancelled or expired jobs, in batches. If there are very many, the next round continues soon."""
         until = self._clock.monotonic() + _MAX_ARCHIVING_SECONDS
         while True:
             tell = partial(self._tell_ended, event)
@@ -217,6 +217,7 @@ class Maintenance:
         self._wake()
 
     def _tell_released(self, report: Released) -> None:
+        """Emits the events of a part of a pass, and notes the flows that the next passes skip."""
         for id, reason in report.failed:
             self._events.emit("job.dependency_failed", job=id, reason=reason)
         for flow, state in report.ended:
@@ -250,6 +251,7 @@ class Maintenance:
             )
 
     def _adopt(self) -> None:
+        """Adopts documents that other programs have inserted, and reports documents that cannot be jobs."""
         adoption = adopt(self._store, self._leadership.term, self._leadership.holder, self._clock.now())
         for id, reason in adoption.set_aside:
             self._events.emit("job.set_aside", job=id, reason=reason)
@@ -294,7 +296,7 @@ class Repeater:
         self._policies = policies
         self._next_at: datetime | None = None
         self._look_at = 0.0
-        self._promises_at = 0.0
+        self._overdue_at = 0.0
         self._broken: dict[str, str] = {}
         self._overdue: set[str] = set()
 
@@ -307,7 +309,7 @@ class Repeater:
         self._look_at = 0.0
 
     def step(self, term: int, holder: str) -> None:
-        """Stores the jobs of due occurrences; cheap when none is due."""
+        """Stores the jobs of due occurrences, and reports overdue schedulers; cheap when there is nothing to do."""
         left = self.seconds_left()
         if self._clock.monotonic() < self._look_at and (left is None or left > 0):
             return
@@ -315,12 +317,16 @@ class Repeater:
         now = self._clock.now()
         self._next_at = self._store.schedulers.next_at()
         if self._next_at is not None and self._next_at <= now:
-            self._make(term, holder, now)
-        if self._clock.monotonic() >= self._promises_at:
-            self._promises_at = self._clock.monotonic() + _PROMISES_EVERY_SECONDS
-            self._keep_promises(now)
+            self._store_due(term, holder, now)
+        if self._clock.monotonic() >= self._overdue_at:
+            self._overdue_at = self._clock.monotonic() + _OVERDUE_EVERY_SECONDS
+            late = overdue(self._store, now)
+            for urn in late.keys() - self._overdue:
+                self._events.emit("scheduler.overdue", urn=urn, told=late[urn])
+            self._overdue = set(late)
 
-    def _make(self, term: int, holder: str, now: datetime) -> None:
+    def _store_due(self, term: int, holder: str, now: datetime) -> None:
+        """Stores the jobs of due occurrences, and reports schedulers that cannot be processed, once for each reason."""
         repetition = repeat(self._store, self._policies, term, holder, now)
         if repetition.made or repetition.skipped:
             self._events.emit("scheduler.repeated", made=repetition.made, skipped=repetition.skipped)
@@ -332,9 +338,3 @@ class Repeater:
             self._next_at = now + _LOCKED_SCHEDULERS_REST
         else:
             self._next_at = now if repetition.more else self._store.schedulers.next_at()
-
-    def _keep_promises(self, now: datetime) -> None:
-        late = overdue(self._store, now)
-        for urn in late.keys() - self._overdue:
-            self._events.emit("scheduler.overdue", urn=urn, told=late[urn])
-        self._overdue = set(late)

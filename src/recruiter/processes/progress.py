@@ -49,7 +49,7 @@ class ProgressSender(Generic[K]):
         self._resting = False
 
     def call(self, key: K, progress: AttemptProgress) -> None:
-        """A job has new progress to send."""
+        """Sends new progress of a job, which calls this. After a silence it waits shortly until the report has left."""
         left = threading.Lock()
         left.acquire()
         progress.called = True  # first: it is reset when the sender has been there
@@ -75,6 +75,7 @@ class ProgressSender(Generic[K]):
                 self._thread = thread
 
     def _work(self) -> None:
+        """The thread: delivers reports, all that have come meanwhile too, and rests; until `close`."""
         while (call := self._calls.get()) is not None:
             self._carry(*call)
             with suppress(queue.Empty):
@@ -96,6 +97,8 @@ class ProgressSender(Generic[K]):
 
 @dataclass(slots=True)
 class _Entry:
+    """A running job, and what must be written on its document."""
+
     job: HeldJob
     since: datetime
     progress: bytes | None = None
@@ -152,7 +155,7 @@ class ProgressBuffer:
         return entry.fields() if entry is not None else {}
 
     def take(self, worker: str) -> list[ProgressMark]:
-        """The marks to write now."""
+        """Takes the entries to write now. They are on their way until `written` is called."""
         with self._lock:
             entries = [entry for entry in self._entries.values() if self._is_due(entry)]
             for entry in entries:
@@ -161,7 +164,7 @@ class ProgressBuffer:
         return [entry.mark(worker) for entry in entries]
 
     def written(self, done: bool) -> None:
-        """The entries that were taken are written, or have to be taken again."""
+        """The entries on their way are written; unless `done`, they are taken again."""
         with self._lock:
             for id in () if done else self._on_the_way:
                 if id in self._entries:

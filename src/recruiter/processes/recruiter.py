@@ -143,11 +143,11 @@ class RecruiterProcess:
         return self._leadership.interval
 
     def _step(self) -> float:
+        """One turn of the main loop. If MongoDB does not answer, it ends sessions of dead processes with locks."""
         self._came_round_at = self._clock.monotonic()
         try:
             delay = self._attend()
         except StoreUnreachable:
-            # A process that died in a transaction may hold a lock on its roster document.
             with suppress(StoreError):
                 for worker in self._leadership.unblock():
                     self._events.emit("session.ended", worker=worker)
@@ -248,7 +248,7 @@ class RecruiterProcess:
         self._rules = rules
 
     def _pause_after(self, round: Round) -> float:
-        """Seconds until the next round: at once if more jobs can be given, soon while work flows, else as while
+        """Seconds until the next round: almost none if more jobs can be given, soon while work flows, else as while
         idle."""
         now = self._clock.monotonic()
         if round.assigned >= FLOW_JOBS:
@@ -342,6 +342,7 @@ class RecruiterProcess:
             self._events.emit("change_stream.failed", error=error)
 
     def _note_leadership(self, leading: bool) -> None:
+        """Reports a change of the lead, and calls the hooks of the application for it."""
         if leading and not self._led:
             self._rules, self._rules_at = Rules(), 0.0  # the counts of another leader are read again
             self._vacancies = None

@@ -96,6 +96,7 @@ class ServiceManager:
             self.tell("WATCHDOG=1")
 
     def tell(self, *lines: str) -> None:
+        """Sends these lines to the service manager, if there is one."""
         if self._address is None:
             return
         address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address

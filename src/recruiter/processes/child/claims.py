@@ -60,7 +60,7 @@ class LoopHolder(NamedTuple):
 
 
 class Claims:
-    """Picklable, so that multiprocessing can hand it to the child; nothing of it is ever stored."""
+    """The memory that a supervisor shares with a child. Picklable, so that multiprocessing can hand it to the child."""
 
     def __init__(self, context: BaseContext) -> None:
         self._cells: Any = context.RawArray("Q", CELLS)
@@ -140,7 +140,7 @@ class Claims:
     # -- the child's side ----------------------------------------------------------------------------------------
 
     def claim(self, number: int) -> bool:
-        """May I start the job of this number?"""
+        """Claims a job before its start; false if the supervisor has withdrawn it: then it must not start here."""
         cell = number % CELLS
         self._tries.value += 1
         with self._lock:
@@ -158,7 +158,7 @@ class Claims:
 
     @contextmanager
     def deadline(self, number: int, seconds: float) -> Iterator[None]:
-        """Sets the deadline of the code in this block, in seconds from now."""
+        """Sets the deadline of the code in this block, in seconds from now: after it, the supervisor ends the job."""
         if self.running(number):
             self._deadlines[number % CELLS] = time.monotonic() + seconds
         try:

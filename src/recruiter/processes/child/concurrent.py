@@ -34,6 +34,8 @@ _number: contextvars.ContextVar[int | None] = contextvars.ContextVar("recruiter_
 
 
 class ConcurrentChild:
+    """Runs several jobs of one child at the same time: `async def` jobs in its event loop, the others in threads."""
+
     def __init__(
         self,
         link: SupervisorLink,
@@ -62,7 +64,7 @@ class ConcurrentChild:
         self._over = threading.Event()
 
     def work(self) -> None:
-        """Until the supervisor closes the pipe and the last job has ended."""
+        """Runs jobs until the supervisor has closed the pipe and the last job has ended."""
         threading.Thread(target=self._tick, name="tick", daemon=True).start()
         with asyncio.Runner() as runner:
             self._loop = runner.get_loop()
@@ -117,6 +119,7 @@ class ConcurrentChild:
         return None
 
     def _begin(self, number: int, raw: bytes) -> None:
+        """Starts a claimed job: as a task of the event loop if it is async, else in a thread."""
         if self._executor.is_async(raw):
             context = self._context.copy()
             context.run(_number.set, number)

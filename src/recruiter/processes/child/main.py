@@ -77,7 +77,7 @@ def child_main(
         owner.events.on_listener_failure(link.note_listener_error)
     control = CancelListener(control_pipe.fileno(), claims, clock, by_signal=concurrency == 1, send=link.send)
     if any(owner.instruments for owner in application.owners):
-        link.on_answer = _flushing(executor)
+        link.on_answer = _start_flushing(executor)
     link.send(pipe.HELLO, 0, encode(_introduction(application)))
     if concurrency == 1:
         _work(link, claims, executor, control, clock)
@@ -86,9 +86,9 @@ def child_main(
     executor.flush()
 
 
-def _flushing(executor: Executor) -> Callable[[], None]:
-    """Returns a function to call after each answer. A thread sends the data of the instruments soon after it, so that
-    the data of jobs that have ended is not lost when a later job ends this process."""
+def _start_flushing(executor: Executor) -> Callable[[], None]:
+    """Starts a thread that sends the data of the instruments soon after each answer, so that the data is not lost when
+    a later job ends this process. Returns the function to call after each answer."""
     has_data = threading.Event()
 
     def flush() -> None:
@@ -113,20 +113,20 @@ def _introduction(application: Application) -> Document:
 
 
 def report_application(answer: Connection, bootstrap: str | None) -> None:
-    """A child that only reports whether the application can be loaded, and its target."""
-    told: Target | RecruiterError | None
+    """The entry point of a process that loads the application and reports its target, or why it cannot be loaded."""
+    target_or_error: Target | RecruiterError | None
     try:
-        told = load_application(bootstrap).target
+        target_or_error = load_application(bootstrap).target
     except InvalidTarget as error:
-        told = error
+        target_or_error = error
     except BaseException as error:
-        told = ApplicationError(account(error))
+        target_or_error = ApplicationError(account(error))
     with suppress(OSError):  # the process that asked has ended
-        answer.send(told)
+        answer.send(target_or_error)
 
 
 def report_ends(bootstrap: str | None, target: Target, log: LogOptions, jobs: Sequence[bytes]) -> None:
-    """A child that only reports the ends of jobs to the instruments of the application: their own processes died."""
+    """The entry point of a process that reports the ends of jobs to the instruments: their own processes died."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     process_group.die_with_parent(signal.SIGKILL, process_group.server_pid)
     application = load_application(bootstrap)
@@ -141,6 +141,7 @@ def report_ends(bootstrap: str | None, target: Target, log: LogOptions, jobs: Se
 def _work(
     link: SupervisorLink, claims: Claims, executor: Executor, control: CancelListener, clock: FollowingClock
 ) -> None:
+    """Runs jobs in the main thread, one after another, until the supervisor closes the pipe."""
     context, sender = contextvars.copy_context(), ProgressSender[int](partial(link.send, pipe.PROGRESS))
     while (jobs := link.receive()) is not None:
         for number, payload in jobs:

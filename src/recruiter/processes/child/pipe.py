@@ -106,11 +106,11 @@ class Outgoing:
         self._frames.append((number, frame))
 
     def flush(self) -> None:
-        """Writes as much as the pipe takes; the rest when it takes more."""
+        """Writes as much as the pipe takes now. The rest stays for the next call."""
         try:
             while self._frames:
                 chunk = [data for _, data in islice(self._frames, _BUFFERS_A_WRITE)]
-                self._sent(os.writev(self._end, chunk))
+                self._drop_written(os.writev(self._end, chunk))
         except BlockingIOError:
             pass
         except OSError:  # the child is ending, and its death will be noticed
@@ -129,7 +129,8 @@ class Outgoing:
         self._frames.clear()
         self._head_is_cut = False
 
-    def _sent(self, written: int) -> None:
+    def _drop_written(self, written: int) -> None:
+        """Drops this number of bytes from the head of the frames, because they were written."""
         self._head_is_cut = self._head_is_cut and not written
         while written:
             number, head = self._frames.popleft()
@@ -147,6 +148,7 @@ class Frames:
         self._pending = b""
 
     def feed(self, data: bytes) -> Iterator[tuple[int, int, bytes]]:
+        """Yields kind, number and payload of each complete frame. The rest waits for more bytes."""
         pending = self._pending + data if self._pending else data
         position, end = 0, len(pending)
         while end - position >= HEAD:
@@ -160,7 +162,7 @@ class Frames:
 
 
 def answer(number: int, outcome: Outcome) -> bytes:
-    """The outcome of the job of this number. A header holds the facts that the supervisor reads."""
+    """The frame that reports the outcome of a job. A header holds the facts that the supervisor reads."""
     event = None if outcome.event is None else outcome.event._asdict()
     if isinstance(outcome, ToArchive):
         return frame(ARCHIVE, number, encode({"end": outcome.end._asdict(), "event": event}) + outcome.document)
@@ -279,7 +281,6 @@ class CancelListener:
             return self._interruptible(number)
 
     def end(self, number: int) -> None:
-        """The job of this number has ended."""
         self._claims.end(number)
         with self._lock:
             self._interruptibles.pop(number, None)

@@ -53,7 +53,7 @@ def adopt_orphans() -> None:
 
 
 def part_from_guard() -> None:
-    """Parts this process in two. It returns in the child, which leads a process group; the guard never comes back."""
+    """Forks. It returns in the new process, which leads a process group. This process stays as its guard."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # signals are for the supervisor
     adopt_orphans()
     guard, server = os.getpid(), os.getppid()
@@ -79,8 +79,11 @@ def end_orphans(server: int, guards: Collection[int]) -> None:
 
 
 def _guard(child: int, server: int) -> None:
-    """Waits until the child has ended, ends all that is left of it, and ends like it."""
-    _close_all_files()  # the pipes are the child's alone
+    """Waits until the child has ended, ends all processes that it has left behind, and then ends as the child did."""
+    for number in [int(name) for name in os.listdir("/dev/fd")]:
+        if number > 2:  # the pipes are the child's alone
+            with contextlib.suppress(OSError):
+                os.close(number)
     with contextlib.suppress(OSError):
         os.setpgid(child, child)
     die_with_parent(_PARENT_DIED, server)
@@ -98,24 +101,18 @@ def _guard(child: int, server: int) -> None:
     _end_like(status)
 
 
-def _close_all_files() -> None:
-    for number in [int(name) for name in os.listdir("/dev/fd")]:
-        if number > 2:
-            with contextlib.suppress(OSError):
-                os.close(number)
-
-
 def _reap(child: int) -> int | None:
-    """Buries all that has ended; returns how the child did, if it is among them."""
-    found = None
+    """Collects the processes that have ended; returns the status of the child, if it is among them."""
+    child_status = None
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             if ended[0] == child:
-                found = ended[1]
-    return found
+                child_status = ended[1]
+    return child_status
 
 
 def _end_like(status: int) -> None:
+    """Ends this guard with the code or the signal of its child: the supervisor sees only how the guard ended."""
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

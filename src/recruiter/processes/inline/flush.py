@@ -35,7 +35,7 @@ _CHECK_EVERY_SECONDS = 0.1
 
 
 class Flush:
-    """One call of `flush_jobs_synchronously`: leader and worker at once, in the calling process."""
+    """One call of `flush_jobs_synchronously`: leader and worker in one, in the calling process."""
 
     def __init__(self, store: Store, events: Events, application: InlineApplication, settings: Settings) -> None:
         self._store = store
@@ -61,7 +61,8 @@ class Flush:
                 self._release()
                 found = self._store.scheduled.first(had_their_turn, self._clock.now() if due_only else None)
                 if found is None:
-                    if self._archive_cancelled():
+                    self._require_lead()
+                    if archive_cancelled(self._store, self._clock, self._leadership.term, self._leadership.holder):
                         continue  # steps of flows may have waited for these
                     break
                 if len(reports) >= most:
@@ -81,6 +82,8 @@ class Flush:
 
     @contextmanager
     def _leading(self) -> Iterator[None]:
+        """Leads during the block, and makes sure that no worker is on the roster when it begins. Raises NotAlone."""
+
         def keep_the_lead() -> float:
             self._leadership.attend()
             return self._leadership.interval
@@ -103,6 +106,7 @@ class Flush:
                 self._events.emit("store.unreachable", loop="flush", error=problem)
 
     def _take_the_lead(self) -> None:
+        """Waits until it has the lead. Raises NotAlone if the lease of another process grows: that one is alive."""
         before: Lease | None = None
         while not self._leadership.attend():
             lease = self._store.leases.read()
@@ -148,10 +152,6 @@ class Flush:
                 set_aside.append(JobReport(id, "", False, Why.MALFORMED, error=reason))
             if not adoption.adopted and not adoption.set_aside:
                 return set_aside
-
-    def _archive_cancelled(self) -> bool:
-        self._require_lead()
-        return bool(archive_cancelled(self._store, self._clock, self._leadership.term, self._leadership.holder))
 
     def _release(self) -> None:
         """Decides about the steps of flows that wait for others."""

@@ -50,6 +50,8 @@ class InlineApplication(NamedTuple):
 
 
 class InlineRunner:
+    """Runs the jobs of an inline worker, one at a time, in the calling thread."""
+
     def __init__(
         self,
         application: InlineApplication,
@@ -178,6 +180,7 @@ class InlineRunner:
         return ended, report
 
     def _report(self, job: HeldJob, outcome: Outcome) -> JobReport:
+        """The report of a job that has ended, or waits for its next attempt."""
         task = job.task or ""
         if not isinstance(outcome, Rescheduled):
             return ended_report(self._application.registry, task, decode(outcome.document), self._application.payload)
@@ -198,7 +201,7 @@ _UNTOUCHED = (signal.SIG_DFL, signal.default_int_handler)
 
 
 class Signals:
-    """To be entered for as long as jobs run here. Passes on what arrived when it is left."""
+    """Handles SIGINT and SIGTERM while jobs run here. When it is left, a signal that ended the call is raised again."""
 
     def __init__(self, wake: Callable[[], None], *, patient: bool) -> None:
         self.asked = False
@@ -236,14 +239,15 @@ class Signals:
             raise KeyboardInterrupt
 
     def _obey(self, number: int, _frame: FrameType | None) -> None:
-        """Runs in the main thread between any two of its steps; so it only notes, and takes no lock."""
+        """The signal handler: takes no further jobs, and interrupts the running job on Ctrl-C or on the second signal;
+        if patient, only on the second. It runs between any two steps of the main thread, so it takes no lock."""
         now = time.monotonic()
         self._asked_at = self._asked_at or now
-        again, self.asked = now - self._asked_at > SAME_WISH, True
+        is_second, self.asked = now - self._asked_at > SAME_WISH, True
         self._wake()
-        if again or not self._patient:
+        if is_second or not self._patient:
             self._pass_on = signal.Signals(number)
-        if self.in_job and (again or (number == signal.SIGINT and not self._patient)):
+        if self.in_job and (is_second or (number == signal.SIGINT and not self._patient)):
             self.interrupted = True
             raise KeyboardInterrupt
 

@@ -39,7 +39,7 @@ _CLOCKS_DISAGREE = timedelta(milliseconds=100)
 
 @dataclass(frozen=True)
 class InlineMode:
-    """How the ways of calling differ."""
+    """How `run`, `run_all`, `watch` and the flush differ."""
 
     prefetch: bool = True
     """Take more than one job at a time, where they are quick."""
@@ -52,6 +52,8 @@ class InlineMode:
 
 
 class InlineWorker:
+    """A worker in the calling process, for one call of `run`, `run_all`, `watch` or the flush."""
+
     def __init__(
         self,
         store: Store,
@@ -125,7 +127,10 @@ class InlineWorker:
     def take(self, within: float) -> HeldJob | None:
         """A job that is ours to run now, if one comes within this time; it may return sooner without one."""
         if self._registration.lost:
-            self._begin_again()
+            # Prefetched jobs are no longer ours, and unwritten results do not count.
+            waiting = self._core.held_jobs.hand_back_untaken()
+            self._drop_superseded()
+            self._core.begin_again(running=0, waiting=waiting)
         if self._registration.silent_too_long:
             time.sleep(min(within, _LONGEST_PAUSE))  # by now the jobs that wait here may run elsewhere
             return None
@@ -166,7 +171,7 @@ class InlineWorker:
         return report
 
     def perform(self, job: HeldJob) -> JobReport | None:
-        """Runs the job; the report counts once `conclude` has made sure of it. None when it was interrupted."""
+        """Runs the job; returns its report, which counts when `conclude` has returned. None if it was interrupted."""
         held_jobs = self._core.held_jobs
         outcome, report = self._runner.perform(job)
         held_jobs.ended([(job.id, outcome)])
@@ -179,7 +184,7 @@ class InlineWorker:
         self._registration.draining = True
 
     def conclude(self) -> list[JobReport]:
-        """The reports of all jobs that have run and were written. Raises StoreUnreachable when one was not written."""
+        """Waits until all outcomes are written; returns the reports. Raises StoreUnreachable if one was not written."""
         settled = self._core.wait_until_settled(self._store.patience + LAST_WRITES)
         if not settled and self._registration.lost:
             self._drop_superseded()
@@ -196,13 +201,8 @@ class InlineWorker:
         soon = self._clock.now() + _CLOCKS_DISAGREE
         return not held_jobs.all_settled or anything_to_do(self._store, held_jobs.worker, self._tasks, soon)
 
-    def _begin_again(self) -> None:
-        """The registration is lost: prefetched jobs are no longer ours, and unwritten results do not count."""
-        waiting = self._core.held_jobs.hand_back_untaken()
-        self._drop_superseded()
-        self._core.begin_again(running=0, waiting=waiting)
-
     def _drop_superseded(self) -> None:
+        """Drops what a lost registration has not written. Raises Superseded if the mode does not register again."""
         deadline = self._clock.monotonic() + LAST_WRITES
         while self._core.held_jobs.settling and self._clock.monotonic() < deadline:
             time.sleep(0.01)  # the batch that is being written will be refused, or was in time
@@ -242,6 +242,8 @@ FLUSH = InlineMode(prefetch=False, rejoins=False, leads=False)
 
 
 class Inline:
+    """The calls that run jobs in the calling process. Each makes its own InlineWorker."""
+
     def __init__(self, store: Store, events: Events, application: InlineApplication, settings: Settings) -> None:
         self._store = store
         self._events = events
@@ -281,6 +283,7 @@ class Inline:
 
     @contextmanager
     def caller(self, tasks: Iterable[str], mode: InlineMode) -> Iterator[InlineWorker]:
+        """Makes this process a worker during the block."""
         caller = InlineWorker(self._store, self._events, self._application, self._settings, frozenset(tasks), mode)
         with caller.signals:
             try:

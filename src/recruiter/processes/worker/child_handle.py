@@ -161,13 +161,13 @@ class ChildHandle:
         return min(next_jobs / 2, _GATHERED_BYTES / self._bytes_an_answer) * self._pace.seconds_a_job
 
     def room(self, now: float) -> int:
-        """The number of further jobs that it can use now: one for each place, and by its pace some to start next. While
-        its jobs are slow, or some of its places are taken, only jobs that can start immediately."""
+        """The number of further jobs to send it now: one for each free place, and while its jobs are quick, some to
+        start next. Jobs of the children that it replaces take some of its places: then it gets no next jobs."""
         if not self.ready or self.is_deaf:
             return 0
         places, next_jobs = self.places, 0
-        replaces_none = places == self._places
-        if replaces_none and not self.is_stuck(now):
+        has_all_places = places == self._places
+        if has_all_places and not self.is_stuck(now):
             next_jobs = max(0, min(_MAX_JOBS_IN_PIPE, int(_PIPE_SECONDS / self._pace.seconds_a_job)) - 1)
         return max(0, min(places + next_jobs - self.load, len(self._numbers)))
 
@@ -229,10 +229,10 @@ class ChildHandle:
         return 0
 
     def memory_of_all(self) -> int:
-        """With all processes that its jobs have started."""
+        """The bytes of memory that the child and all processes of its jobs use, for the hard limit."""
         total = 0
         with contextlib.suppress(psutil.Error):
-            # The descendants of the guard: the child, and orphans.
+            # The descendants of the guard: the child, the processes of its jobs, and orphans of these.
             for process in psutil.Process(self.process.pid).children(recursive=True):
                 with contextlib.suppress(psutil.Error):
                     total += int(process.memory_info().rss)
@@ -290,15 +290,11 @@ class ChildHandle:
                     ended += 1
                     self._forget(number)
             # Otherwise it is about a job that has ended: a thread that the job left behind may still report progress.
-        self._learn_pace(ended, len(data), now)
-        return messages
-
-    def _learn_pace(self, ended: int, size: int, now: float) -> None:
-        """These jobs have ended since the last answer, and these bytes have come."""
         if ended and self.tasks is not None:
             self._pace.count(ended, now - self.answered_at)
             self.answered_at = now
-        self._bytes_an_answer += 0.3 * (size / max(1, ended) - self._bytes_an_answer)
+        self._bytes_an_answer += 0.3 * (len(data) / max(1, ended) - self._bytes_an_answer)
+        return messages
 
     def cancel(self, id: JobId, flag: Document, now: float) -> HeldJob | None:
         """Asks it to cancel a job that it runs; None when it runs no such job, or was asked before."""
@@ -322,7 +318,6 @@ class ChildHandle:
         return self._withdraw(list(self._sent))
 
     def withdraw_these(self, ids: Collection[JobId]) -> list[HeldJob]:
-        """Takes back the jobs that it has not started."""
         return self._withdraw(self._numbers_of(ids))
 
     def may_start(self, ids: Collection[JobId]) -> bool:
@@ -330,15 +325,14 @@ class ChildHandle:
         return any(not self.claims.claimed(number) for number in self._numbers_of(ids))
 
     def withdraw_less_urgent(self, priority: int) -> list[HeldJob]:
-        """Takes back the jobs of a lower priority that it has not started."""
         return self._withdraw([number for number, job in self._sent.items() if job.priority < priority])
 
     def _numbers_of(self, ids: Collection[JobId]) -> list[int]:
         return [number for number, job in self._sent.items() if job.id in ids]
 
     def _withdraw(self, numbers: list[int]) -> list[HeldJob]:
-        """Frames that are still on our side of the pipe are always taken back; others while the child is not just
-        claiming one. It cannot claim a withdrawn job that is on its way to it."""
+        """Takes back jobs that have not started; returns them. A frame on our side of the pipe is dropped. The job of a
+        frame in the pipe is withdrawn: the child cannot claim it then. That fails while the child is inside `claim`."""
         if not numbers:
             return []
         unsent = self._jobs.take_back(set(numbers))
@@ -373,7 +367,7 @@ class ChildHandle:
         _send_kill(os.killpg, self.pid)
 
     def close(self) -> None:
-        """After its death, when its jobs have their outcomes."""
+        """Closes its pipes after its death, when its jobs have their outcomes, and ends its process group."""
         self._sent.clear()
         self._jobs.clear()
         self._words.clear()
@@ -432,7 +426,7 @@ class ChildPipes:
                 os.write(self._wake_write, b"!")
 
     def wait(self, children: Iterable[ChildHandle], seconds: float) -> list[Callable[[], None]]:
-        """Waits until something happens, at most so long; returns what to call for it."""
+        """Waits until something happens, at most so long; returns the functions that handle it."""
         full = {end: child for child in children for end in child.blocked_ends}
         self._stop_watching([end for end in self._full if end not in full])
         for end in full.keys() - self._full.keys():

@@ -47,7 +47,7 @@ Spawn = Callable[[str, float], ChildHandle]
 
 
 class ChildPool:
-    """One thread owns it; others may look at `handles`."""
+    """Replaces dead children and ends their orphans. One thread owns it; others may read `handles`."""
 
     def __init__(
         self,
@@ -75,17 +75,18 @@ class ChildPool:
         self._told_of_server = False
 
     def replenish(self, worker: str) -> None:
-        """Starts the missing children. Children that are being recycled do not count."""
+        """Starts the missing children. A child that is being recycled counts as missing: a new one replaces it, and
+        leaves places to the jobs that still run in it."""
         now = self._clock.monotonic()
         if self._sweeps and now >= self._sweeps[0]:
-            self._sweep(now)
+            self._end_orphans(now)
         while sum(not child.recycling for child in self.handles) < self._size and now >= self._spawn_at:
             try:
                 child = self._spawn(worker, now)
             except (OSError, EOFError) as error:  # no memory, too many processes: later perhaps
                 self._spawn_at = now + _SPAWN_PAUSE
                 if isinstance(error, TimeoutError):
-                    self._mind_server(error)
+                    self._handle_silent_server(error)
                 else:
                     self._events.emit("child.broken", pid=0, trace=f"cannot start a child: {error}")
                 return
@@ -102,7 +103,7 @@ class ChildPool:
         self._events.emit("child.started", pid=pid)
 
     def remove(self, child: ChildHandle) -> None:
-        """It is dead, and its remains have been handled."""
+        """Forgets a dead child, whose jobs have been handled. If it was never ready, the next one starts later."""
         self.handles.remove(child)
         for other in self.handles:
             if other.replaces is child:
@@ -114,10 +115,11 @@ class ChildPool:
             self._unseen.append(child.process)
         now = self._clock.monotonic()
         self._sweeps = deque(now + seconds for seconds in _SWEEPS)
-        self._sweep(now)
+        self._end_orphans(now)
 
-    def _mind_server(self, error: TimeoutError) -> None:
-        """The fork server does not answer. If it stands still and no job runs, the next child comes from a new one."""
+    def _handle_silent_server(self, error: TimeoutError) -> None:
+        """Reports once that the fork server does not answer. If the server was stopped and no job runs, it is killed,
+        with its children: the next child comes from a new one."""
         if not self._told_of_server:
             self._told_of_server = True
             self._events.emit("child.broken", pid=0, trace=f"cannot start a child: {error}")
@@ -144,9 +146,9 @@ class ChildPool:
         if any(process.exitcode is None for process in self._unseen):
             self.end_server()
 
-    def _sweep(self, now: float) -> None:
-        """Ends the orphans of dead children. One pass may miss some: while its parent is dying, a process is found
-        neither below the parent nor below the fork server."""
+    def _end_orphans(self, now: float) -> None:
+        """Ends the processes that the jobs of dead children have left behind. It is repeated (`_sweeps`), because one
+        pass may miss some: while its parent is dying, a process is found neither below it nor below the fork server."""
         reporters = self._reporters.pids()
         if reporters is None:
             return  # one is being started, and its pid is not known yet: the next turn sweeps
@@ -177,8 +179,8 @@ class ForkServer:
         return cls(context, bootstrap, log)
 
     def ask_target(self) -> Target | None:
-        """The target of the application, if it names one. Raises ApplicationError when it cannot be loaded, and
-        InvalidTarget."""
+        """Loads the application in a separate process; returns its target, if it names one. Raises ApplicationError
+        when it cannot be loaded, and InvalidTarget."""
         question, answer = self.context.Pipe(duplex=False)
         process = self.context.Process(target=report_application, args=(answer, self.bootstrap))
         try:
@@ -192,16 +194,16 @@ class ForkServer:
         finally:
             answer.close()
         try:
-            told: Target | RecruiterError | None = question.recv()
+            target_or_error: Target | RecruiterError | None = question.recv()
         except EOFError:
             process.join()
             raise ApplicationError(_ended_while_loading(process.exitcode)) from None
         finally:
             question.close()
         process.join()
-        if isinstance(told, RecruiterError):
-            raise told
-        return told
+        if isinstance(target_or_error, RecruiterError):
+            raise target_or_error
+        return target_or_error
 
     def report(self, target: Target, jobs: Sequence[bytes]) -> None:
         """Reports the ends of these jobs to the instruments of the application, in a separate process, and waits
@@ -226,12 +228,12 @@ class ForkServer:
         inbox, to_child = os.pipe()
         from_child, outbox = os.pipe()
         words, control = os.pipe()
-        theirs = (
+        child_ends = (
             Connection(inbox, writable=False),
             Connection(outbox, readable=False),
             Connection(words, writable=False),
         )
-        given = (*theirs, claims, self.bootstrap, target, worker, concurrency, self.log)
+        given = (*child_ends, claims, self.bootstrap, target, worker, concurrency, self.log)
         process = self.context.Process(target=child_main, args=given, daemon=False)
         try:
             _start(process)
@@ -240,7 +242,7 @@ class ForkServer:
                 os.close(end)
             raise
         finally:
-            for connection in theirs:
+            for connection in child_ends:
                 connection.close()
         return ChildHandle(process, to_child, from_child, control, claims, concurrency, now)
 
@@ -271,7 +273,8 @@ class _Starter:
         self._started: list[ChildHandle | BaseException] = []
 
     def start(self, worker: str, spawn: Callable[[], ChildHandle]) -> ChildHandle:
-        """Raises TimeoutError if the fork server does not answer soon; a later call returns the child then."""
+        """Calls `spawn`, returns its child. Raises TimeoutError if the fork server does not answer soon; then a later
+        call returns that child."""
         if self._thread is None:
             forkserver.ensure_running()  # here: it ends with the thread that has started it
             self._worker, self._started = worker, []

@@ -50,6 +50,8 @@ WORKER = CoreOptions()
 
 
 class WorkerCore:
+    """The threads of a worker that talk to MongoDB, around the runner of its jobs."""
+
     def __init__(
         self,
         store: Store,
@@ -147,7 +149,7 @@ class WorkerCore:
     # -- outcomes ------------------------------------------------------------------------------------------------
 
     def wait_until_settled(self, within: float) -> bool:
-        """False when outcomes are left that could not be written in this time, in seconds."""
+        """Waits until all outcomes are written; false if some were not within this time, in seconds."""
         deadline = self._clock.monotonic() + within
         held_jobs = self.held_jobs
         while not held_jobs.all_settled and self._clock.monotonic() < deadline and not self.registration.lost:

@@ -9,7 +9,7 @@ The diagram in `held_jobs.py` shows the states of a job in a worker. While a job
     sent ──▶ put back     `ChildHandle.withdraw`, under the lock of the claims: the child is slow, deaf, recycled or
                           paused
     sent ──▶ started      the child claims the cell, under the same lock
-    started ──▶ ended     an answer (`_hear`), the death of the child (`_died`), an overrun (`_end_child_of`), or
+    started ──▶ ended     an answer (`_hear`), the death of the child (`_handle_death`), an overrun (`_end_child`), or
                           the end of this worker (`end_children`). Each reads the started jobs from the claims, decides
                           their outcomes, and only then forgets the child
 """
@@ -84,7 +84,7 @@ class Dispatcher:
         self._settings = settings
         self._tells_successes = settings.log_level == "debug"
         self._listener_errors = RareReports(_LISTENER_ERRORS_EVERY_SECONDS)
-        self._pipes = ChildPipes(self._hear, self._died)
+        self._pipes = ChildPipes(self._hear, self._handle_death)
         self._pool = ChildPool(spawn, settings.processes, clock, events, self._pipes.add, reporters)
         self._held_jobs = HeldJobs("")
         self._flags: queue.SimpleQueue[Mapping[JobId, Document]] = queue.SimpleQueue()
@@ -182,7 +182,7 @@ class Dispatcher:
             self._pipes.sleep(min(seconds, _MAX_GATHER_SECONDS))
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """A bug that affects one job must not end the worker and all other jobs."""
+        """Calls `act`, and reports an error of it: a bug that affects one job must not end the worker."""
         try:
             act()
         except ApplicationError:
@@ -226,7 +226,7 @@ class Dispatcher:
         self._pipes.close()
 
     def let_flush(self) -> None:
-        """Lets idle children with instruments end by themselves, so that their data is sent."""
+        """Before the worker ends: lets idle children with instruments end by themselves, so that their data is sent."""
         now = self._clock.monotonic()
         leaving = [child for child in self._pool.handles if child.flushes and not child.load and not child.recycling]
         for child in leaving:
@@ -237,9 +237,10 @@ class Dispatcher:
     # -- jobs come and go ----------------------------------------------------------------------------------------
 
     def _obey_recalls(self) -> None:
+        """Hands back recalled jobs that have not started: this worker has lost them, or they are paused."""
         for _ in range(self._recalls.qsize()):
             ids = self._recalls.get()
-            self._held_jobs.hand_back_untaken(ids)  # put back since
+            self._held_jobs.hand_back_untaken(ids)  # they may have been put back since they were recalled
             for child in self._pool.handles:
                 self._held_jobs.hand_back(job.id for job in child.withdraw_these(ids))
             if any(child.may_start(ids) for child in self._pool.handles):
@@ -286,6 +287,7 @@ class Dispatcher:
     # -- messages of children ------------------------------------------------------------------------------------
 
     def _hear(self, child: ChildHandle) -> None:
+        """Reads messages of a child: the outcomes and the progress of its jobs, and facts about itself."""
         if child not in self._pool.handles:
             return  # its death was noticed in the same round
         messages = child.receive(self._clock.monotonic())
@@ -305,7 +307,7 @@ class Dispatcher:
         self._held_jobs.ended(outcomes)
 
     def _hear_of_itself(self, child: ChildHandle, kind: int, message: Document) -> None:
-        """Handles a message of a child that concerns no job."""
+        """Handles a message of a child that concerns no job. Raises ApplicationError if the first child is broken."""
         if kind == pipe.LISTENER_ERROR:
             self._tell_listener_error(message)
         elif kind == pipe.STACK:
@@ -315,7 +317,7 @@ class Dispatcher:
             self.tasks = frozenset(message["tasks"])
             child.flushes = self.has_instruments = message["flushes"]
             self._pool.welcome(child, self.tasks, message["pid"], message["server"])
-        elif self.tasks is None:  # the first child says that it is broken
+        elif self.tasks is None:
             raise ApplicationError(f"the application cannot be loaded in a worker:\n{message['trace']}")
         else:
             self._events.emit("child.broken", pid=child.pid, trace=message["trace"])
@@ -342,8 +344,8 @@ class Dispatcher:
     # -- the end of a child --------------------------------------------------------------------------------------
 
     def _read_rest(self, child: ChildHandle, tell: Callable[[RunningJob, str], TellEnd | None]) -> None:
-        """Reads the last messages of a dead child. `tell` creates the report about each job that it had started; the
-        report runs when that job is settled."""
+        """Reads the last messages of a dead child, and notes the jobs that died with it. For each, `tell` returns a
+        function that is called when the job is settled."""
         with contextlib.suppress(OSError):
             self._hear(child)
             while not child.drained:
@@ -352,12 +354,18 @@ class Dispatcher:
             how = child.how_it_ended()
             self._held_jobs.child_died(child.pid, {run.job.id: tell(run, how) for run in started.values()})
 
-    def _died(self, child: ChildHandle) -> None:
+    def _handle_death(self, child: ChildHandle) -> None:
+        """Handles the jobs of a dead child: started jobs have crashed, the others are put back."""
         if child not in self._pool.handles:
             return
         self._read_rest(child, lambda run, how: partial(self._tell_death, run.job, how))
         started, how, now = list(child.started().values()), child.how_it_ended(), self._clock.now()
-        self._held_jobs.ended([(job.id, self._crash(job, now, how, self._moment(since))) for job, since in started])
+        crashes: list[JobOutcome] = []
+        for job, since in started:
+            progress = self._held_jobs.progress.fields_of(job.id)
+            crash = crashed(job, self.policies, self._held_jobs.worker, now, how, progress, self._moment(since))
+            crashes.append((job.id, crash))
+        self._held_jobs.ended(crashes)
         self._held_jobs.put_back(child.unstarted())
         self._forget(child)
         if not child.recycling:
@@ -369,10 +377,6 @@ class Dispatcher:
             self._tell_end(job, outcome)
         else:
             self._emit("job.crashed", job, how=how)
-
-    def _crash(self, job: HeldJob, at: datetime, how: str, started_at: datetime) -> outcomes.Outcome:
-        progress = self._held_jobs.progress.fields_of(job.id)
-        return crashed(job, self.policies, self._held_jobs.worker, at, how, progress, started_at)
 
     def _await_end(self, child: ChildHandle) -> None:
         """Waits for the end of a child that was killed, and reads its last messages."""
@@ -390,7 +394,7 @@ class Dispatcher:
     # -- regular checks ------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Handles stuck children, stale jobs, overruns, and children that use too much memory."""
+        """Starts missing children; handles stuck children, stale jobs, overruns, and children that are too large."""
         now = self._clock.monotonic()
         if self._held_jobs.worker:
             self._pool.replenish(self._held_jobs.worker)
@@ -415,6 +419,7 @@ class Dispatcher:
             self._held_jobs.put_back(child.withdraw())
 
     def _recycle_large_children(self) -> None:
+        """Replaces each child that uses more than the memory limit as soon as its running jobs have ended."""
         limit = self._settings.memory_limit
         if limit is None:
             return
@@ -429,16 +434,17 @@ class Dispatcher:
         child.recycle(self._clock.monotonic())
 
     def _end_if_it_hangs(self, child: ChildHandle, now: float) -> None:
+        """Ends a child that has not ended, loaded the application, or started its jobs within the time limit."""
         if child.recycling and not child.load and now - child.recycled_at > _END_WITHIN_SECONDS:
             child.kill()  # a job left a thread behind that does not end
         if child.tasks is None and now - child.answered_at > _HELLO_WITHIN_SECONDS:
-            child.kill()
+            child.kill()  # it has not loaded the application
         if child.silent and now - child.silent_at > _END_WITHIN_SECONDS:
             child.kill_guard()  # the child is dead, and its guard or the fork server does not report it
-            self._died(child)
+            self._handle_death(child)
         elif child.deaf_for(now) > _DEAF_FOR_SECONDS and not child.numbers_running():
             self._events.emit("child.died", pid=child.pid, how="it did not start the jobs that it was sent", jobs=[])
-            self._end_child_of(child, {})
+            self._end_child(child, {})
 
     def _end_overruns(self, now: float) -> None:
         time = self._time()
@@ -446,10 +452,10 @@ class Dispatcher:
             child.tell_time(time)
             found = overruns.past_their_time(child, now) or overruns.too_large(child, self._settings.memory_hard_limit)
             if found:
-                self._end_child_of(child, found)
+                self._end_child(child, found)
 
-    def _end_child_of(self, child: ChildHandle, found: Overruns) -> None:
-        """Ends a child because of some of its jobs. Its other jobs are handed back."""
+    def _end_child(self, child: ChildHandle, found: Overruns) -> None:
+        """Ends a child because of the jobs in `found`, which get outcomes. Its other jobs are handed back."""
         child.kill()
         self._await_end(child)
         now, started = self._clock.now(), child.started()
@@ -489,7 +495,7 @@ class Dispatcher:
             return outcomes.unreadable(job.id, job.raw, now, problem)
 
     def interrupt(self, runs: Iterable[RunningJob], why: str) -> None:
-        """Hands back jobs that this worker has ended."""
+        """Hands back started jobs whose processes this worker has ended, and reports why."""
         now = self._clock.now()
         for job, since in runs:
             self._emit("job.interrupted", job, why=why)

@@ -78,6 +78,7 @@ class Fetcher:
             self._waiter.close()
 
     def _step(self) -> float:
+        """Marks jobs, else fetches assigned ones, else asks for jobs; returns the seconds to wait."""
         held_jobs = self._registration.held_jobs
         if not self._registration.joined:
             return 0.05
@@ -86,16 +87,13 @@ class Fetcher:
         ids = held_jobs.to_fetch()
         if ids:
             if len(ids) >= FLOW_JOBS:
-                self._stop_listening_while_work_flows()
+                self._flowing_until = self._clock.monotonic() + LULL_SECONDS
+                self._must_ask = True
+                if self._waiter is not None:
+                    self._waiter.hang_up()  # polling is cheap under load
             self._fetch(held_jobs, ids)
             return 0.0
         return self._look_for_jobs(held_jobs) if self._runner.has_free_slot else self._wait_while_busy(held_jobs)
-
-    def _stop_listening_while_work_flows(self) -> None:
-        self._flowing_until = self._clock.monotonic() + LULL_SECONDS
-        self._must_ask = True
-        if self._waiter is not None:
-            self._waiter.hang_up()
 
     def _fetch(self, held_jobs: HeldJobs, ids: list[JobId]) -> None:
         """Reads the documents of these jobs. A job that was put off after the leader had found it (store/changes.py) is
@@ -137,7 +135,8 @@ class Fetcher:
         return True
 
     def _wait_while_busy(self, held_jobs: HeldJobs) -> float:
-        """No slot is free. A worker without a buffer has nothing to ask for: a settlement wakes this loop."""
+        """While no slot is free, asks the roster now and then for jobs to hold in the buffer; returns the seconds to
+        wait. A worker without a buffer does not ask: a settlement wakes this loop."""
         self._on_busy()
         if not self._runner.prefetch:
             return _BUSY_SECONDS
@@ -168,6 +167,7 @@ class Fetcher:
         return holding is not None and held_jobs.hear(holding)
 
     def _listen(self, worker: str) -> ChangeWaiter:
+        """The change waiter for assignments to this registration; a new registration gets another."""
         match = {"documentKey._id": worker, ASSIGNED_TO_ME: {"$exists": True}}
         if self._waiter is None or self._waiter.match != match:
             self.close()
@@ -177,7 +177,7 @@ class Fetcher:
         return self._waiter
 
     def _hear(self, changes: Sequence[Change]) -> None:
-        """In the thread of the change waiter. An event names the jobs, so the roster is not asked."""
+        """Learns the jobs that assignments name, so the roster is not asked. In the thread of the change waiter."""
         held_jobs = self._registration.held_jobs
         assignments = [assignment_of(change.event) for change in changes]
         for assignment in assignments:

@@ -97,7 +97,7 @@ class Heartbeat:
         self._loop.wake()
 
     def join(self) -> float:
-        """Enters the roster, ready for jobs."""
+        """Enters the roster, ready for jobs, or tries to; returns the seconds to the next heartbeat or attempt."""
         registration, held_jobs = self._registration, self._registration.held_jobs
         if self._runner.tasks is None or registration.draining:
             return _UNTIL_READY_SECONDS
@@ -105,7 +105,7 @@ class Heartbeat:
         if (too_early := self._join_at - self._clock.monotonic()) > 0:
             return too_early
         self._store.roster.join(held_jobs.worker, self._facts(self._runner.tasks))
-        # Only now: a leader that took over before this line has been read about; a later one finds us on the roster.
+        # The term is read after `join`: a leader that took over before is in it; a later one finds us on the roster.
         if self._store.roster.become_ready(held_jobs.worker, self._store.leases.term()):
             registration.beaten_at = self._clock.monotonic()
             registration.joined = held_jobs is registration.held_jobs
@@ -141,6 +141,8 @@ class Heartbeat:
         }
 
     def _beat(self) -> float:
+        """Sends a heartbeat with facts about this worker, and passes on the answer: the jobs that it holds, pauses,
+        cancellations, a question for a stack. Returns the seconds to the next one."""
         registration = self._registration
         held_jobs = registration.held_jobs
         if not registration.joined:
@@ -177,7 +179,7 @@ class Heartbeat:
         return self._every
 
     def _obey_pauses(self, held_jobs: HeldJobs, pauses: int) -> None:
-        """Paused jobs must not start here, even if they were prefetched: they go back to the roster."""
+        """Hands back paused jobs, also prefetched ones, when the counter of pauses has changed."""
         if self._obeyed == (held_jobs, pauses):
             return
         paused = self._store.limits.paused()

@@ -23,7 +23,7 @@ from recruiter.store.outcomes import Outcome
 
 @dataclass(frozen=True, slots=True)
 class HeldJob:
-    """An unreadable document has only an id and bytes: the child reports it."""
+    """A job that a worker holds. An unreadable document has only an id and bytes: the child reports it."""
 
     id: JobId
     raw: bytes

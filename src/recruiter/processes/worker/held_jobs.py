@@ -163,7 +163,7 @@ class HeldJobs:
     # -- answers of the roster -------------------------------------------------------------------------------------
 
     def hear(self, holding: Holding) -> bool:
-        """Takes note of an answer of the roster; true when there are new jobs to fetch."""
+        """Learns from an answer of the roster which jobs are held; true when there are new jobs to fetch."""
         with self._lock:
             lost = self._take_in(holding)
             has_new = bool(self._to_fetch)
@@ -231,8 +231,8 @@ class HeldJobs:
             self._to_fetch[:0] = [id for id in ids if self._states.get(id) is HeldState.ASSIGNED]
 
     def fetched(self, ids: Iterable[JobId], jobs: Iterable[HeldJob]) -> None:
-        """The documents of jobs that were to be fetched. Some are handed back immediately: they do not exist any
-        longer, were cancelled, may not start now, or belong to a paused flow."""
+        """Queues these jobs, whose documents the fetcher has read. The others of `ids` are handed back: they do not
+        exist any longer, were cancelled, may not start now, or belong to a paused flow."""
         found = {job.id: job for job in jobs}
         with self._lock:
             mine = [id for id in ids if self._states.get(id) is HeldState.ASSIGNED]
@@ -346,11 +346,11 @@ class HeldJobs:
         return untaken
 
     def add_progress(self, job: HeldJob, since: datetime, progress: bytes) -> None:
-        """A job has reported progress."""
         self.progress.add(job, since, progress)
         self.wake_ups.progress_writer()
 
     def _end(self, outcomes: Iterable[JobOutcome]) -> None:
+        """Queues the outcomes to be settled. An outcome is ignored if its job is not held or has ended already."""
         for id, outcome in outcomes:
             if self._states.get(id) in _NOT_ENDED:
                 self._states[id] = HeldState.ENDED
@@ -442,7 +442,7 @@ class HeldJobs:
         return len(self._states) - len(self._outcomes) - self._settling
 
     def to_settle(self) -> list[JobOutcome]:
-        """Everything that has gathered, up to a bound in number and in bytes."""
+        """Takes the next batch of outcomes to write, bounded in number and in bytes."""
         batch: list[JobOutcome] = []
         size = 0
         with self._lock:
@@ -457,7 +457,7 @@ class HeldJobs:
             return batch
 
     def settled(self, outcomes: Iterable[JobOutcome], holding: Holding) -> None:
-        """Forgets these settled jobs, and takes note of the remaining jobs."""
+        """Forgets these settled jobs, and learns from the answer which jobs remain."""
         ids = [id for id, _ in outcomes]
         with self._lock:  # one lock for all: in between, an old answer would bring the jobs back
             lost = self._take_in(holding)  # first, while these jobs are known: an answer that names them is older
@@ -470,8 +470,7 @@ class HeldJobs:
             self._recall(lost)
 
     def not_settled(self, outcomes: list[JobOutcome], *, may_wait: float = 0.0) -> None:
-        """These outcomes were not written, as far as is known: they are written again. They may wait for so many
-        seconds."""
+        """Puts back outcomes that were not written, as far as is known. They may wait for `may_wait` seconds."""
         with self._lock:
             self._states.update((id, HeldState.ENDED) for id, _ in outcomes)
             self._outcomes.extendleft(reversed(outcomes))

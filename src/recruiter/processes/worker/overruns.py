@@ -38,6 +38,8 @@ class ByForce:
 
 @dataclass(frozen=True)
 class Cancelled:
+    """It was cancelled and did not end: it is archived as cancelled."""
+
     flag: Document
 
 
@@ -72,9 +74,11 @@ def past_their_time(child: ChildHandle, now: float, state: ThreadState = thread_
 
 
 def _blame(child: ChildHandle, late: list[int], now: float, state: ThreadState) -> Overruns:
+    """The jobs to end because some are late: a late job if its interruption was raised in it, or if no other job runs
+    there; else the job that holds up the others; if it cannot be found, all running jobs."""
     running = child.numbers_running()
-    alone = len(running) == 1
-    overruns: Overruns = {n: ByForce(JobTimedOut(_TOLD)) for n in late if alone or child.claims.was_told(n)}
+    is_alone = len(running) == 1
+    overruns: Overruns = {n: ByForce(JobTimedOut(_TOLD)) for n in late if is_alone or child.claims.was_told(n)}
     not_told = [number for number in late if number not in overruns]
     if not not_told:
         return overruns

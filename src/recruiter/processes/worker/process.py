@@ -25,6 +25,8 @@ from recruiter.store.database import Store
 
 
 class WorkerProcess:
+    """The supervisor of a worker: its main loop, which turns the dispatcher until the process is asked to stop."""
+
     def __init__(
         self,
         store: Store,
@@ -68,18 +70,23 @@ class WorkerProcess:
         try:
             while not self._stop.asked:
                 self._dispatcher.turn()
-                self._mind_registration()
+                self._check_registration()
                 self._manager.alive()
             self._drain()
         finally:
             reports.join(timeout=LAST_WRITES)
             self._core.close()
 
-    def _mind_registration(self) -> None:
+    def _check_registration(self) -> None:
+        """Ends the children if the registration is lost, and registers again. Ends them too while no heartbeat arrives
+        for so long that other workers may have been given their jobs."""
         if self._registration.lost:
-            self._begin_again()
+            waiting = self._dispatcher.pause()
+            running = self._dispatcher.end_children()
+            self._core.drop_results()
+            self._core.begin_again(running=len(running), waiting=waiting)
+            self._cut_off = False
         if not self._cut_off and self._registration.silent_too_long:
-            # By now others may have been given these jobs: end them rather than run them twice.
             self._cut_off = True
             why = (
                 f"no heartbeat of this worker has arrived for {self._registration.silence:.0f} s (MongoDB does not "
@@ -91,15 +98,8 @@ class WorkerProcess:
             self._cut_off = False
             self._dispatcher.resume()
 
-    def _begin_again(self) -> None:
-        """The registration is lost: its jobs are no longer ours."""
-        waiting = self._dispatcher.pause()
-        running = self._dispatcher.end_children()
-        self._core.drop_results()
-        self._core.begin_again(running=len(running), waiting=waiting)
-        self._cut_off = False
-
     def _drain(self) -> None:
+        """Lets running jobs finish within the grace period, then ends the others, and writes all outcomes."""
         self._core.drain()
         self._dispatcher.ask_to_stop()
         deadline = self._clock.monotonic() + self._settings.grace.total_seconds()

@@ -86,6 +86,7 @@ class Settler:
         return max(0.0, self._batch_began_at + may_gather_for - time.monotonic())
 
     def _step(self) -> float:
+        """Settles a batch if one must be settled now; returns the seconds to wait."""
         if not self._must_settle():
             return self._until_due()
         try:
