@@ -54,7 +54,7 @@ def analytics(
 
 
 def as_document(report: Analytics) -> dict[str, Any]:
-    """All of it for scripts; times as text, the step in seconds, groups and tasks by name."""
+    """The whole report for scripts: times as text, the step in seconds, groups and tasks by name."""
     document = asdict(report)
     document["step"] = report.step.total_seconds()
     document["series"] = {as_iso(at): asdict(flow) for at, flow in report.series.items()}
@@ -100,15 +100,16 @@ def _print(report: Analytics, by: By, counts: Mapping[str, Mapping[str, int]] | 
 
 
 def _parts(report: Analytics, by: By) -> list[tuple[str, Queue | None, PeriodSummary | None]]:
+    """The name, the waiting and the ended jobs of each part. By time, only ended jobs: none waits in the past."""
     if by == "time":
         days = report.until - report.since > timedelta(days=1)
-        return [(f"{at:%m-%d %H:%M}" if days else f"{at:%H:%M}", None, flow) for at, flow in report.series.items()]
-    place, flows = (0, report.groups) if by == "group" else (1, report.tasks)
+        return [(f"{at:%m-%d %H:%M}" if days else f"{at:%H:%M}", None, ended) for at, ended in report.series.items()]
+    place, ended_by_name = (0, report.groups) if by == "group" else (1, report.tasks)
     queues: dict[str, Queue] = {}
     for kind, queue in report.queues.items():
         name = kind[place]
         queues[name] = queues[name] + queue if name in queues else queue
-    return [(name, queues.get(name), flows.get(name)) for name in sorted({*queues, *flows})]
+    return [(name, queues.get(name), ended_by_name.get(name)) for name in sorted({*queues, *ended_by_name})]
 
 
 def _table(parts: list[tuple[str, Queue | None, PeriodSummary | None]], by: By, width: int) -> Table:
@@ -122,19 +123,20 @@ def _table(parts: list[tuple[str, Queue | None, PeriodSummary | None]], by: By, 
         Column("time_p95", right=True, rank=2, title="p95"),
     ]
     rows = []
-    for name, queue, flow in parts:
+    for name, queue, ended in parts:
         counts = {state: number(getattr(queue, state)) if queue else "0" for state in waiting}
-        rows.append({"name": name, **counts, **figures(flow)})
+        rows.append({"name": name, **counts, **figures(ended)})
     return table_of(rows, columns, width)
 
 
-def figures(flow: PeriodSummary | None) -> dict[str, str]:
-    if flow is None:
+def figures(ended: PeriodSummary | None) -> dict[str, str]:
+    """The cells of a table row about ended jobs, by column."""
+    if ended is None:
         return {"a minute": "0", "failed": "0", **dict.fromkeys(("latency", "latency_p95", "time", "time_p95"), "–")}
-    late, took = flow.latency, flow.execution_time
+    late, took = ended.latency, ended.execution_time
     return {
-        "a minute": number(flow.throughput.value),
-        "failed": number(sum(flow.ended.get(state, 0) for state in (State.FAILED, State.LOST))),
+        "a minute": number(ended.throughput.value),
+        "failed": number(sum(ended.ended.get(state, 0) for state in (State.FAILED, State.LOST))),
         "latency": brief(late.average),
         "latency_p95": brief(late.p95),
         "time": brief(took.average),

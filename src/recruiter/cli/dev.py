@@ -103,7 +103,7 @@ def dev(
 
 @contextmanager
 def _private_server(folder: Path, database: str, mongod: str | None) -> Iterator[str]:
-    """A MongoDB for this command; gives the address of this database on it."""
+    """Runs a MongoDB for this command; yields the address of the database on it."""
     with closing(socket.socket()) as probe:
         port = _USUAL_PORT if probe.connect_ex(("127.0.0.1", _USUAL_PORT)) != 0 else None
     server = EmbeddedServer(folder.absolute(), port=port, binary=mongod)
@@ -175,7 +175,7 @@ class Reloader:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """While this block runs."""
+        """Collects changes while this block runs."""
         # Imported here, because the extra may not be installed.
         watchfiles = import_module("watchfiles")
         only = watchfiles.PythonFilter(ignore_paths=[self._data])
@@ -268,7 +268,7 @@ def _public(module: ModuleType | None) -> dict[str, Any]:
 
 
 def _run_statement(statement: str, names: dict[str, Any]) -> int:
-    """Like a line that is typed: the value of an expression is printed. Exit code 1 if it raises."""
+    """Runs a statement like a typed line: prints the value of an expression. Returns the exit code, 1 if it raises."""
     try:
         exec(compile(f"{statement}\n", "<execute>", "single"), names)
     except Exception:

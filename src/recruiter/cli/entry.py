@@ -22,7 +22,7 @@ def main() -> None:
 
 
 def _question(arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[str, str, bool] | None:
-    """Host, port and whether `--live`; None for any other command or option."""
+    """Host, port and `--live` of a `recruiter health` that only asks a port; None for every other command line."""
     if arguments[:1] != ["health"]:
         return None
     words = [word for argument in arguments[1:] for word in argument.split("=", 1)]

@@ -169,16 +169,17 @@ def _tree(steps: list[StepReport]) -> list[Text]:
     ordinary = {step.step: step.after for step in steps if step.on is None}
     lines = []
     for branch in branches(ordinary, lambda id: (by_id[id].title, by_id[id].state)):
-        shown = _shown(by_id[branch.steps[0]], branch.steps, branch.parent)
-        lines.append(Text(branch.prefix).append_text(shown))
+        text = _step_text(by_id[branch.steps[0]], branch.steps, branch.parent)
+        lines.append(Text(branch.prefix).append_text(text))
     for step in steps:
         if step.on is not None:
             line = Text(f"on {step.on.value}: ")
-            lines.append(line.append_text(_shown(step, (step.step,), None)))
+            lines.append(line.append_text(_step_text(step, (step.step,), None)))
     return lines
 
 
-def _shown(step: StepReport, steps: tuple[JobId, ...], parent: JobId | None) -> Text:
+def _step_text(step: StepReport, steps: tuple[JobId, ...], parent: JobId | None) -> Text:
+    """The text for a step in the tree, below `parent`; `step` stands for `steps` that are alike."""
     many = f" × {len(steps)}" if len(steps) > 1 else ""
     text = Text(f"{as_text(step.title)}{many}  ").append(step.state, _COLOURS.get(step.state))
     if len(steps) == 1:

@@ -26,6 +26,8 @@ _BEFORE = "it was imported before"
 
 @dataclass(frozen=True)
 class _Line:
+    """A line of the report, about one document."""
+
     id: str
     what: str
     task: str | None

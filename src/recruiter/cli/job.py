@@ -234,7 +234,7 @@ def signal(
 
 
 def _pages(recruiter: Recruiter, wanted: JobFilter, limit: int, after: str | None, full: bool) -> Iterator[Page[Job]]:
-    """Until there are as many as are wanted, however far that is."""
+    """Yields pages until there are `limit` jobs, or no more. It may read very many others for that."""
     looked_at = found = 0
     with looking() as tell:
         while True:
@@ -267,7 +267,7 @@ def _date(text: str) -> datetime:
 
 
 def _act(verb: str, ids: Sequence[str], chosen: given.ChosenJobs, **options: Any) -> int:
-    """Returns the exit code: 0 if it was done to all jobs."""
+    """Acts on the jobs of these ids, or of the filter; returns the exit code, 0 if it was done to all of them."""
     filter = chosen.which.to_filter()
     if bool(ids) + (not filter.is_empty) + chosen.everything != 1:
         raise SettingsError(f"name the jobs to {verb}: give ids, or a filter such as --task, or --everything")
@@ -280,7 +280,7 @@ def _act(verb: str, ids: Sequence[str], chosen: given.ChosenJobs, **options: Any
 def _one_by_one(
     recruiter: Recruiter, action: JobAction, ids: Sequence[str], chosen: given.ChosenJobs, options: dict[str, Any]
 ) -> int:
-    """One job after another; an error of one does not stop the others."""
+    """Acts on one job after another; an error of one does not stop the others. Returns the exit code."""
     rows: list[dict[str, Any]] = []
     for text in ids:
         try:
@@ -301,6 +301,7 @@ def _one_by_one(
 def _one(
     recruiter: Recruiter, action: JobAction, text: str, chosen: given.ChosenJobs, options: dict[str, Any]
 ) -> ActionResult:
+    """Acts on one job. Asks a person before a job does its work a second time."""
     id = recruiter.jobs.id_of(text)
     try:
         return action.one(recruiter, id, **options)

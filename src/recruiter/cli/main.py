@@ -110,8 +110,8 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Ends the process. Exit codes: 0 fine, 1 error, 2 usage, 3 the application cannot be loaded, 4 MongoDB cannot be
-    used."""
+    """Runs a command line and ends the process. Exit codes: 0 fine, 1 error, 2 usage, 3 the application cannot be
+    loaded, 4 MongoDB cannot be used."""
     write_anything()
     debug = "--debug" in arguments or os.environ.get("RECRUITER_LOG_LEVEL") == "debug"
     arguments = [argument for argument in arguments if argument != "--debug"]

@@ -28,7 +28,7 @@ Yes = Annotated[bool, Parameter(negative=(), help="Do not ask for confirmation."
 
 
 def _check_duration(_type: Any, value: str | None) -> None:
-    """For cyclopts, which names the option."""
+    """Raises ValueError for an invalid duration; cyclopts names the option."""
     if value is not None:
         try:
             to_timedelta(value)
@@ -271,7 +271,7 @@ class FilterOptions(_Options):  # type: ignore[misc]  # made of the words that t
     """Given several times, an option means any of its values; tags mean all of them."""
 
     def to_filter(self) -> JobFilter:
-        """Raises InvalidFilter."""
+        """The filter that these options describe. Raises InvalidFilter."""
         given = {name: getattr(self, name) for name in FILTER_WORDS}
         words = {
             name: value if isinstance(value, list) else [str(value)]

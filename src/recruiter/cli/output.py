@@ -84,7 +84,7 @@ def say_json(value: Any, output: Output) -> None:
 
 
 def show(rows: Sequence[Row], columns: Sequence[str | Column], output: Output, *, empty: str) -> None:
-    """The rows: all of each as JSON, or these columns of them as a table that fits the terminal."""
+    """Prints the rows: all of each as JSON, or these columns of them as a table that fits the terminal."""
     if output == "json":
         say_json(list(rows), output)
     elif output == "jsonl":
@@ -133,7 +133,7 @@ def choose(question: str, names: Sequence[str]) -> str | None:
 
 
 def as_text(value: Any) -> str:
-    """For people: times in UTC to the second, durations in words; nothing that a terminal would obey."""
+    """A value for people: times in UTC to the second, durations in words; nothing that a terminal would obey."""
     if value is None:
         return ""
     if isinstance(value, datetime):
@@ -157,6 +157,7 @@ def as_iso(moment: datetime) -> str:
 
 
 def _plain(value: Any) -> Any:
+    """The form of a value that JSON does not know."""
     if isinstance(value, datetime):
         return as_iso(value)
     if isinstance(value, timedelta):
@@ -214,7 +215,7 @@ class Column:
 
 
 def table_of(rows: Sequence[Row], columns: Iterable[str | Column], width: int) -> Table:
-    """As many of the columns as fit, in their order. Columns with the highest rank are left out first, and empty
+    """A table of as many columns as fit, in their order. Columns with the highest rank are left out first, and empty
     columns unless their rank is 0. Cut text ends with `…`."""
     candidates = [Column(column) if isinstance(column, str) else column for column in columns]
     texts = {column: [as_text(row.get(column.name)) for row in rows] for column in candidates}
@@ -249,8 +250,8 @@ def _room(columns: Sequence[Column], full: Mapping[Column, int]) -> int:
 
 
 def _widths(columns: Sequence[Column], full: Mapping[Column, int], width: int) -> dict[Column, int]:
-    """Each column gets its fair width; the rest goes to columns that need more, the lowest rank first. If there is too
-    little room, the longest text shrinks first, then the longest number; no column becomes narrower than its header."""
+    """The width of each column: its fair width, and the rest for columns that need more, the lowest rank first. Without
+    room, the longest text shrinks first, then the longest number; no column becomes narrower than its header."""
     widths = {column: _fair(column, full[column]) for column in columns}
     left = width - _room(columns, full)
     for column in sorted(columns, key=lambda column: column.rank):

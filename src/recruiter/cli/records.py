@@ -63,6 +63,7 @@ def _state(job: Job) -> str:
 
 
 def _when(job: Job, now: datetime) -> str | None:
+    """The time since its end or its start, or until it is due."""
     if job.blocked:
         return None  # its time counts from its release
     if job.ended_at is not None:
@@ -77,6 +78,7 @@ def _when(job: Job, now: datetime) -> str | None:
 
 
 def _what(job: Job, waits_for: str | None) -> str | None:
+    """Why it ended without success, how far it is, or why it waits."""
     error = ": ".join(filter(None, (job.error, job.message)))
     if job.ended_at is not None and job.state is not State.SUCCEEDED:
         return error or job.why
@@ -188,7 +190,7 @@ def _id(id: Any) -> str | None:
 
 
 def _events(job: Job) -> Iterator[tuple[datetime, str]]:
-    """Events at the same time keep this order."""
+    """The history of a job. Events at the same time keep this order."""
     yield job.created_at, "created"
     if isinstance(job.scheduled_at, datetime) and job.scheduled_at != UNTIL_SIGNAL:  # beyond the year 9999 it is none
         before = any(attempt.ended_at and attempt.ended_at <= job.due_since for attempt in job.executions)
@@ -238,6 +240,7 @@ def _exactly(moment: datetime) -> str:
 
 
 def _texts(job: Job, lines: int, width: int) -> Iterator[tuple[str, str]]:
+    """The parts of a job that are longer than a line, each with its title."""
     if job.args:
         yield "arguments", _document(shown_payload(job.args), width)
     if isinstance(job, ArchivedJob) and job.result is not None:
@@ -248,9 +251,9 @@ def _texts(job: Job, lines: int, width: int) -> Iterator[tuple[str, str]]:
         yield "checkpoints", "\n".join(map("  ".join, zip(times, told, strict=True)))
     attempts = list(_numbered(job))
     for (number, attempt), later in zip_longest(attempts, job.executions[1:]):
-        same = later is not None and later.trace == attempt.trace
+        is_repeated = later is not None and later.trace == attempt.trace
         if attempt.trace or attempt.notes or attempt.exception:
-            yield f"attempt {number}{_time_of(attempt)}", "\n".join(_account(attempt, number, same=same))
+            yield f"attempt {number}{_time_of(attempt)}", "\n".join(_account(attempt, number, is_repeated))
     if job.log:
         shown = job.log[-lines:] if lines else job.log
         before = len(job.log) - len(shown) + job.log_cut
@@ -258,8 +261,9 @@ def _texts(job: Job, lines: int, width: int) -> Iterator[tuple[str, str]]:
         yield f"log{extent}", "\n".join(f"{_exactly(line.at)}  {line.text}" for line in shown)
 
 
-def _account(attempt: Execution, number: int, *, same: bool) -> Iterator[str]:
-    if same:
+def _account(attempt: Execution, number: int, is_repeated: bool) -> Iterator[str]:
+    """The lines about the error of an attempt; without its trace if the next attempt repeats it."""
+    if is_repeated:
         yield f"{attempt.exception}: {attempt.message}"
         yield f"(the same trace as in attempt {number + 1})" if attempt.trace else ""
     elif attempt.trace:

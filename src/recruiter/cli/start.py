@@ -183,7 +183,7 @@ class _Process:
         return self
 
     def _reach_store(self) -> ServerFacts:
-        """Retries for PATIENCE_SECONDS: when a host boots, DNS and MongoDB may come up later."""
+        """Checks MongoDB, and retries for PATIENCE_SECONDS: when a host boots, DNS and MongoDB may come up later."""
         until = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
@@ -235,7 +235,7 @@ def _hooks(application: Application, facade: Recruiter, name: str) -> list[Hook]
 
 
 def _as_environment(settings: Settings) -> dict[str, str]:
-    """Only settings that were given: the others come from defaults and file."""
+    """The settings that were given, as environment variables; the members read defaults and file themselves."""
     environment = {}
     for name, value in settings.model_dump(include=settings.model_fields_set).items():
         text = ",".join(value) if isinstance(value, tuple) else str(value)

@@ -91,7 +91,7 @@ def _no_key(pause: float) -> str:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """A function that waits for a key, for this many seconds."""
+    """Yields a function that waits for a key, for this number of seconds."""
     if not sys.stdin.isatty():
         yield _no_key
         return

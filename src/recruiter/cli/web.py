@@ -84,8 +84,8 @@ def web(
 
 @contextmanager
 def dev_console(target: Target) -> Iterator[str | None]:
-    """The console from a thread of this process, on this database, allowed to act; gives its address, or None where the
-    extra is not installed. For development: it listens on this machine only."""
+    """Serves the console from a thread of this process, with actions; yields its address, or None if the extra is not
+    installed. For development: it listens on this machine only."""
     if any(importlib.util.find_spec(name) is None for name in ("fastapi", "jinja2", "uvicorn", "multipart")):
         yield None
         return
@@ -98,7 +98,7 @@ def dev_console(target: Target) -> Iterator[str | None]:
 
 
 def _imported(module: str, extra: str) -> Any:
-    """Imported here, because the extra may not be installed, and because other commands need not wait for it."""
+    """Imports a module when it is used: its extra may not be installed, and other commands need not wait for it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -137,7 +137,7 @@ def metrics(
 
 
 def _serve(server: Any) -> None:
-    """Until Ctrl-C or SIGTERM."""
+    """Serves metrics until Ctrl-C or SIGTERM."""
     asked = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: asked.set())

@@ -40,7 +40,7 @@ def list_(*, common: ReportOptions = ReportOptions()) -> None:
 
 
 def _record(entry: RosterEntry, now: datetime) -> dict[str, Any]:
-    """For scripts."""
+    """A worker for scripts."""
     worker = entry.registration
     takes_jobs = worker.ready and not worker.draining
     return {
@@ -62,7 +62,7 @@ def _record(entry: RosterEntry, now: datetime) -> dict[str, Any]:
 
 
 def _row(entry: RosterEntry, now: datetime) -> dict[str, Any]:
-    """For people."""
+    """A worker for people: the record with groups, jobs and times in words."""
     groups, state, why = entry.registration.groups, entry.state(now), entry.drained
     runs = (f"{run['task']} for {whole(now - run['since'])}, {run['job']}" for run in entry.running)
     return {
