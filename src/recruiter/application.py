@@ -116,6 +116,7 @@ def _owners_in(module: ModuleType, place: str) -> tuple[RegistryOwner, ...]:
 
 
 def _load(place: str) -> ModuleType:
+    """Imports the file or the module of the application. Raises ApplicationError, even for exit() in its code."""
     try:
         if place.endswith(".py"):
             return _load_file(Path(place))
@@ -157,6 +158,8 @@ def _load_file(path: Path) -> ModuleType:
 
 @dataclass(frozen=True, slots=True)
 class Hook:
+    """A function that is called on a change of the leader, with a name for the log."""
+
     name: str
     call: Callable[[], object]
 

@@ -78,7 +78,7 @@ class Cache(Generic[T]):
         wait(list(self._reading.values()), _CLOSE_SECONDS)
 
     def _read(self, key: Hashable, read: Callable[[], T], future: Future[T]) -> None:
-        """Everyone who waits gets the answer or the error; the next caller after an error reads again."""
+        """Reads an answer or an error for all callers that wait for it. After an error the next caller reads again."""
         began = time.monotonic()
         try:
             found = read()

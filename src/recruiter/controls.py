@@ -134,7 +134,7 @@ class Controls:
     aresources = async_face(resources)
 
     def _pause(self, subject: str, by: str | None, reason: str | None) -> None:
-        """`group:NAME`, or `fleet` for everything. One heartbeat after this has returned, no job of it starts.
+        """Pauses `group:NAME`, or everything as `fleet`. One heartbeat after this has returned, no job of it starts.
 
         The leader reads the pauses about once a second and assigns no paused job. Workers hold jobs that were assigned
         before: so the roster document of each worker gets a mark. The worker sees the mark with its next heartbeat,

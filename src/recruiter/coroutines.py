@@ -64,6 +64,8 @@ async def adrive(
 
 
 class Loops:
+    """An event loop for each thread that runs coroutines, used for one coroutine after another."""
+
     def __init__(self) -> None:
         self._here = threading.local()
         self._lock = threading.Lock()
@@ -72,10 +74,11 @@ class Loops:
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Returns or raises the outcome of the coroutine, which runs in a copy of the caller's context."""
         if _in_a_loop():
-            return self._elsewhere(coroutine)
+            return self._run_in_other_thread(coroutine)
         return self._finish(self._task(coroutine, contextvars.copy_context()))
 
     def close(self) -> None:
+        """Closes the event loops of all threads."""
         with self._lock:
             runners, self._all = self._all, []
         self._here = threading.local()
@@ -92,6 +95,7 @@ class Loops:
         return self._runner().get_loop().create_task(coroutine, context=context)
 
     def _finish(self, task: asyncio.Task[Any]) -> Any:
+        """Runs the loop of this thread until the task has ended; returns or raises its outcome."""
         loop = task.get_loop()
         while not task.done():
             try:
@@ -105,8 +109,8 @@ class Loops:
                 raise
         return task.result()
 
-    def _elsewhere(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """This thread's loop is running, and waits for us: the coroutine needs another thread.
+    def _run_in_other_thread(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Runs the coroutine in a new thread, because the loop of this thread is running, and waits for this call.
 
         An interruption of this thread, such as Ctrl-C, interrupts the coroutine too: it must not continue when another
         worker has its job.

@@ -115,6 +115,8 @@ class Instrument:
 
 
 class Following:
+    """The open blocks of all instruments around one attempt."""
+
     def __init__(self, guard: Callable[..., None]) -> None:
         self._guard = guard
         self._open: list[tuple[AbstractContextManager[Follower], Follower]] = []
@@ -145,6 +147,8 @@ class Following:
 
 
 class Instruments:
+    """The instruments of one Recruiter. An error in one affects neither the job nor the others."""
+
     def __init__(self, events: Events) -> None:
         self._events = events
         self._all: list[Instrument] = []
@@ -160,6 +164,7 @@ class Instruments:
 
     @contextmanager
     def _producing(self, start: SendStart) -> Iterator[None]:
+        """Enters the `producing` block of each instrument, and leaves them with the exception of this block, if any."""
         blocks: list[AbstractContextManager[Any]] = []
 
         def enter(instrument: Instrument) -> None:
@@ -181,6 +186,7 @@ class Instruments:
                 self._guard(block, block.__exit__, *outcome)
 
     def stamped(self, job: Job) -> Job:
+        """The job with the trace context of the instruments, which connects its attempts with the call that made it."""
         if not self._all:
             return job
         carrier: dict[str, str] = {}

@@ -104,11 +104,11 @@ class Interruptible:
 
     def leave(self) -> None:
         """From here on nothing is raised, even if an interruption was raised in `__exit__` itself."""
-        while not self._left():
+        while not self._try_to_leave():
             pass  # an interruption arrived in here: too late
 
-    def _left(self) -> bool:
-        """Whether no interruption can arrive. One may still be raised in here, at any instruction."""
+    def _try_to_leave(self) -> bool:
+        """Makes sure that no interruption can arrive; false if one was raised in here, which ends it at any line."""
         global _interrupted_by_signal
         try:
             if self._by_signal:
@@ -161,6 +161,7 @@ class Interruptible:
             raise self.error
 
     async def awaiting(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Awaits the coroutine of a job. An interruption cancels the task, and is raised here as itself."""
         task = asyncio.current_task()
         assert task is not None
         with self._lock:

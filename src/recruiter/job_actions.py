@@ -23,6 +23,8 @@ class ActionResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JobAction:
+    """An action on one job or on the jobs of a filter, as command line and web console offer it."""
+
     verb: str
     method: str
     """Of `Recruiter`, for one job, and of `recruiter.jobs`, for the jobs of a filter."""
@@ -43,7 +45,7 @@ class JobAction:
         return self.narrow(filter, again=again) if self.verb == "recover" else self.narrow(filter)
 
     def one(self, recruiter: Recruiter, id: JobId, **options: Any) -> ActionResult:
-        """Acts on one job."""
+        """Acts on one job; returns the effect."""
         made = getattr(recruiter, self.method)(id, **options)
         match self.verb:
             case "recover":

@@ -180,7 +180,7 @@ class Jobs:
     areprioritise = async_face(reprioritise)
 
     def _change(self, wanted: JobFilter, change: JobChange, progress: Progress | None) -> int:
-        """Changes all of them. A job that has been changed may come again on a later page: it is left out there."""
+        """Changes all jobs of a filter, each once: a changed job that comes again on a later page is left out there."""
         store = self._store()
         once = [change.not_applied]
         try:
@@ -251,7 +251,7 @@ class Jobs:
         progress: Progress | None,
         also: Callable[[], Sequence[Document]] = tuple,
     ) -> int:
-        """Acts on all of them, batch by batch."""
+        """Calls `act` with all jobs of a filter, page by page; returns the sum. `also` gives further conditions."""
         store = self._store()
         now, after, done = store.clock.now(), None, 0
         while True:

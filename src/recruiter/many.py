@@ -89,13 +89,14 @@ class Many(Generic[R]):
         self._answers: list[JobHandle[R] | RecruiterError | None] = [None] * len(calls)
 
     def enqueue(self) -> list[Any]:
+        """Enqueues the jobs; unique jobs, own ids and a session need transactions. Returns the answer to each call."""
         job = self._builder_of({})
         if (job.unique_if(self._options["unique"]) if "unique" in self._options else job).is_unique:
             return self._produce(lambda builder: builder.unique_job(builder.made()), InSession.enqueue_unique)
         if self._session is not None or self._ids is not None:
             return self._produce(JobBuilder.made, partial(InSession.enqueue, own_ids=self._ids is not None))
         with answered_within(self._timeout), self._producing():
-            self._send()
+            self._send_without_transaction()
         return self._answered()
 
     def create(self) -> list[Any]:
@@ -122,11 +123,11 @@ class Many(Generic[R]):
             job = self._with_options(self._builder_of(self._arguments_of(call)))
             return build(job if self._ids is None else job.with_id(self._ids[place]))
 
-        return list(in_batches(self._each(one), lambda item: _size_of(item[1]), MAX_JOBS_PER_TRANSACTION))
+        return list(in_batches(self._make_each(one), lambda item: _size_of(item[1]), MAX_JOBS_PER_TRANSACTION))
 
-    def _send(self) -> None:
-        """The shared fields are encoded once. First all arguments are checked, so that an exception of the caller's
-        code is raised before anything is stored. Then each part is encoded while MongoDB stores the part before it."""
+    def _send_without_transaction(self) -> None:
+        """Stores large batches; the shared fields are encoded once. First, arguments are checked: an exception of the
+        caller's code is raised before. Then each batch is encoded while MongoDB stores the previous one."""
         arguments_of, seal, task = self._arguments_of, self._sender.payload.seal_arguments, self._task
         try:
             encode = JobEncoder(self._with_options(self._builder_of({})).made()).encode
@@ -138,7 +139,7 @@ class Many(Generic[R]):
             id = new_id()
             return id, seal(task, arguments_of(call), Owner(id))
 
-        arguments = self._each(sealed)
+        arguments = self._make_each(sealed)
         sent: list[tuple[int, ObjectId]] = []
 
         def part(start: int) -> list[RawBSONDocument]:
@@ -165,7 +166,8 @@ class Many(Generic[R]):
         given: Any = {name: self._options[name] for name in GivenJobOptions.__annotations__ if name in self._options}  # type: ignore[literal-required]
         return job._given(**given)
 
-    def _each(self, make: Callable[[int, CallOrJob], T]) -> list[tuple[int, T]]:
+    def _make_each(self, make: Callable[[int, CallOrJob], T]) -> list[tuple[int, T]]:
+        """Calls `make` for each call; returns its values with their positions. An InvalidJob answers its call."""
         made = []
         for place, call in enumerate(self._calls):
             try:
@@ -175,6 +177,7 @@ class Many(Generic[R]):
         return made
 
     def _store(self, batch: list[tuple[int, T]], write: Write[T]) -> None:
+        """Stores a batch in one transaction, and notes the answers."""
         jobs = [job for _, job in batch]
         produced = self._sender.produce(lambda here: write(here, jobs), self._session)
         for (place, _), answer in zip(batch, produced, strict=True):

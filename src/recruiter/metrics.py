@@ -61,7 +61,7 @@ class RecruiterCollector(Collector):
 
     def __init__(self, recruiter: Recruiter, *, kinds: int = 100, kept: float = KEPT_SECONDS) -> None:
         self._recruiter = recruiter
-        self._most = kinds
+        self._max_kinds = kinds
         self._kept: Cache[tuple[Metrics | None, float]] = Cache(kept)
 
     def describe(self) -> Iterable[Metric]:
@@ -74,11 +74,11 @@ class RecruiterCollector(Collector):
         yield _gauge("recruiter_up", "Whether MongoDB could be read.", float(read is not None))
         yield _gauge("recruiter_read_duration_seconds", "Duration of reading these metrics from MongoDB.", took)
         if read is not None:
-            labels = _Labels(read, self._most)
+            labels = _Labels(read, self._max_kinds)
             yield from _of_jobs(read, labels)
             yield from _of_ended(labels.totals)
             yield from _of_fleet(read)
-            yield from _of_limits(read, self._most)
+            yield from _of_limits(read, self._max_kinds)
 
     def _read(self) -> tuple[Metrics | None, float]:
         began = time.monotonic()
@@ -91,9 +91,9 @@ class RecruiterCollector(Collector):
 class _Labels:
     """The numbers by group and task, for a bounded number of labels."""
 
-    def __init__(self, read: Metrics, most: int) -> None:
+    def __init__(self, read: Metrics, max_kinds: int) -> None:
         kinds = [*read.totals, *(kind for kind in sorted(read.queues) if kind not in read.totals)]
-        own = set(kinds[:most])
+        own = set(kinds[:max_kinds])
         self.totals: dict[Kind, Counts] = {}
         self.queues: dict[Kind, Queue] = {}
         for kind in kinds:
@@ -164,15 +164,15 @@ def _of_fleet(read: Metrics) -> Iterator[Metric]:
     )
 
 
-def _of_limits(read: Metrics, most: int) -> Iterator[Metric]:
-    uses = read.limits[:most]
+def _of_limits(read: Metrics, max_limits: int) -> Iterator[Metric]:
+    uses = read.limits[:max_limits]
     bound = {use.limit.subject: use.limit.at_once for use in uses if use.limit.at_once is not None}
     used = {use.limit.subject: use.used for use in uses if use.limit.at_once is not None}
     help = "The used amount of a limit: jobs, or an amount of a resource; for a limit on keys, of the fullest key."
     yield _by("recruiter_limit_used", help, "limit", used)
     yield _by("recruiter_limit_allowed", "The amount of a limit that may be in use.", "limit", bound)
     rates = {use.limit.subject: use.limit.rate.count for use in uses if use.limit.rate is not None}
-    started = {use.limit.subject: use.started for use in uses if use.limit.rate}
+    started = {use.limit.subject: use.started for use in uses if use.limit.rate is not None}
     yield _by("recruiter_limit_starts", "Jobs that have started in the period of a rate limit.", "limit", started)
     yield _by("recruiter_limit_starts_allowed", "Jobs that may start in the period of a rate limit.", "limit", rates)
 
@@ -242,6 +242,8 @@ def server(exposition: Exposition, host: str, port: int) -> ThreadingHTTPServer:
 
 
 class _ExpositionServer(ThreadingHTTPServer):
+    """Answers scrapers, each request in its own thread."""
+
     daemon_threads = True
 
     def __init__(self, exposition: Exposition, host: str, port: int) -> None:

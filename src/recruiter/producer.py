@@ -156,7 +156,7 @@ class Producer(RegistryOwner):
     asignal = async_face(signal)
 
     def signalling(self, job: JobId, name: str, stored: Any, by: str | None) -> Callable[[InSession], bool]:
-        """Sends a checked signal; false when the job cannot take it."""
+        """The function for `produce` that sends a checked signal; it returns false if the job cannot take it."""
 
         def send(here: InSession) -> bool:
             found = here.find_waiting(job) if self.payload.has_codec else None
@@ -298,6 +298,7 @@ class Producer(RegistryOwner):
         return execute.Executor(self.registry, self.policies, self.clock, worker, owners=(self,))
 
     def _forget_connection(self) -> None:
+        """Closes everything that uses the connection. The next use opens another one."""
         enqueuer: Enqueuer | None = self.__dict__.get("_enqueuer")
         if enqueuer is not None:
             enqueuer.close()

@@ -116,6 +116,7 @@ class Program:
 
     @contextmanager
     def _ended_with_the_job(self) -> Iterator[None]:
+        """Ends the program if this block raises, because the job is interrupted; closes its streams in any case."""
         try:
             yield
         except BaseException:
@@ -142,7 +143,7 @@ class Program:
             try:
                 self._process = subprocess.Popen(
                     command,
-                    executable=_found(command[0], environment),
+                    executable=_path_of(command[0], environment),
                     cwd=cwd,
                     env=environment,
                     stdin=subprocess.PIPE if with_input else subprocess.DEVNULL,
@@ -156,15 +157,15 @@ class Program:
 
 
 def end_all(programs: Iterable[Program]) -> None:
-    """Ends them with everything they have started, politely first; or keeps them from starting."""
+    """Ends these programs and all that they have started, with SIGTERM first; or keeps them from starting."""
     processes = [process for program in programs if (process := program.unwanted()) is not None]
-    family = _stopped([process.pid for process in processes if process.poll() is None])
+    family = _stop_families([process.pid for process in processes if process.poll() is None])
     _signal(family, signal.SIGTERM)
     _signal(family, signal.SIGCONT)
     deadline = time.monotonic() + _TERMINATE_SECONDS
     while (alive := [member for member in family if _status(member) not in _DEAD]) and time.monotonic() < deadline:
         time.sleep(0.01)
-    _signal(_stopped([member.pid for member in alive]), signal.SIGKILL)
+    _signal(_stop_families([member.pid for member in alive]), signal.SIGKILL)
     for process in processes:
         process.wait()
 
@@ -212,7 +213,7 @@ class _Output:
 
 
 def _listen(process: subprocess.Popen[bytes], given: bytes, stdout: _Output, stderr: _Output) -> None:
-    """Gives it its input and takes its output, until it has closed its streams or ended.
+    """Gives a program its input and takes its output, until it has closed its streams or ended.
 
     Processes that it has left behind may keep the streams open; they are not waited for.
     """
@@ -266,8 +267,8 @@ def _take(stream: int, output: _Output) -> bool:
     return True
 
 
-def _stopped(pids: Iterable[int]) -> list[psutil.Process]:
-    """These processes and all that they have started. Each is stopped, so that the list is complete."""
+def _stop_families(pids: Iterable[int]) -> list[psutil.Process]:
+    """Stops these processes and all that they have started; returns them all: a stopped process starts no other."""
     stopped: dict[int, psutil.Process] = {}
     while new := [member for pid in pids for member in _family(pid) if member.pid not in stopped]:
         _signal(new, signal.SIGSTOP)
@@ -304,8 +305,8 @@ def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None
             process.send_signal(number)
 
 
-def _found(program: str, environment: Mapping[str, str]) -> str:
-    """Its path by the PATH, not by the job's folder, where a relative PATH would lead."""
+def _path_of(program: str, environment: Mapping[str, str]) -> str:
+    """The absolute path of a program on this PATH, whose relative entries do not mean the folder of the job."""
     if "/" in program:
         return program
     found = shutil.which(program, path=environment.get("PATH", os.defpath))

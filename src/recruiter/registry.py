@@ -182,7 +182,7 @@ class Registry:
         self._tasks: dict[str, FunctionTask] = {}
 
     def add(self, task: FunctionTask) -> None:
-        """Raises TaskExists, unless the name belongs to the same function, which was loaded again."""
+        """Registers a task. Raises TaskExists, unless the name belongs to the same function, which was loaded again."""
         note(task.function)
         for known_as in (task.name, *task.aliases):
             if known_as in WORKABLES:

@@ -53,12 +53,12 @@ class Results:
         self._waiting: dict[JobId, list[Future[ArchivedJob]]] = {}
         self._collections: tuple[Scheduled, Archived] | None = None
         """The collections of the first waiting caller: once closed they stay closed."""
-        self._there: set[JobId] = set()
-        self._there_until = 0.0
+        self._existing: set[JobId] = set()
+        self._existing_until = 0.0
         self._thread = ServiceThread(self._poll, lambda: bool(self._waiting))
 
     def close(self) -> None:
-        """All waiting callers get an error: the connection is closed."""
+        """Ends the waiting of all callers with an error, because the connection is closed."""
         with self._lock:
             waiting, self._waiting = self._waiting, {}
             for id, futures in waiting.items():
@@ -72,7 +72,7 @@ class Results:
             self._arrived.notify()
 
     def add_waiter(self, id: JobId) -> Future[ArchivedJob]:
-        """The job, once it has ended; or the error that kept it from being read."""
+        """Begins to wait for a job. The future gets it when it has ended, or the error that kept it from being read."""
         future: Future[ArchivedJob] = Future()
         store = self._store()
         with self._lock:
@@ -104,11 +104,12 @@ class Results:
                 self._waiting.pop(id, None)
 
     def _poll(self) -> None:
+        """The thread: asks about the jobs of all waiting callers, at growing intervals, until no caller waits."""
         pause = _FIRST_POLL_SECONDS
         while True:
             with self._lock:
                 if not self._waiting:
-                    self._there.clear()
+                    self._existing.clear()
                     return
                 ids = list(self._waiting)
             began = time.monotonic()
@@ -126,7 +127,7 @@ class Results:
             )  # even if many callers arrive together
 
     def _find(self, ids: list[JobId]) -> dict[JobId, ArchivedJob | Exception]:
-        """Ended jobs, and errors for missing and unreadable jobs."""
+        """Ended jobs, and errors for missing and unreadable jobs. After an error it asks for each job alone."""
         try:
             return self._ended_or_unknown(ids)
         except StoreUnreachable as error:
@@ -137,18 +138,19 @@ class Results:
             return {id: answer for one in ids for id, answer in self._find([one]).items()}
 
     def _ended_or_unknown(self, ids: list[JobId]) -> dict[JobId, ArchivedJob | Exception]:
+        """Ended jobs, and JobNotFound for unknown ids. An id that was found in `scheduled` is not sought again soon."""
         assert self._collections is not None  # a caller waits
         scheduled, archived = self._collections
         found: dict[JobId, ArchivedJob | Exception] = dict(_ended(archived, ids))
-        if time.monotonic() > self._there_until:
-            self._there.clear()
-            self._there_until = time.monotonic() + _ASSUMED_SECONDS
-        new = [id for id in ids if id not in found and id not in self._there]
+        if time.monotonic() > self._existing_until:
+            self._existing.clear()
+            self._existing_until = time.monotonic() + _ASSUMED_SECONDS
+        new = [id for id in ids if id not in found and id not in self._existing]
         if new:
             written = {id: _written(id) for id in new}
             there = scheduled.which_exist([id for ids in written.values() for id in ids])
-            self._there.update(id for id in new if not there.isdisjoint(written[id]))
-            gone = [id for id in new if id not in self._there]
+            self._existing.update(id for id in new if not there.isdisjoint(written[id]))
+            gone = [id for id in new if id not in self._existing]
             found |= {id: JobNotFound(f"there is no job {id_told(id)}") for id in gone}
             found |= _ended(archived, gone) if gone else {}  # it may have ended between the two queries
         return found
@@ -250,6 +252,7 @@ class JobHandle(Generic[R]):
         return [_StepHandle(step, self._results, returns) for step in steps]
 
     def _result_of(self, ended: ArchivedJob) -> R:
+        """The return value of an ended job. Raises JobFailed and PayloadSealed."""
         if not ended.done:
             last = ended.last_execution
             error = f": {ended.reason}" if ended.reason else ""
@@ -294,7 +297,7 @@ class _StepHandle(JobHandle[Any]):
 
 
 class _Following:
-    """From a step that returned the result of another step to that one."""
+    """Goes from a step that returned the result of another step to that step, and so on."""
 
     def __init__(self, results: Results, ended: ArchivedJob) -> None:
         self._results = results
@@ -302,7 +305,7 @@ class _Following:
         self.ended = ended
 
     def next(self) -> JobHandle[Any] | None:
-        """Raises JobFailed for steps that stand for each other."""
+        """The next step to wait for; None if this one has its own result. Raises JobFailed for a circle of steps."""
         other = delegated(self.ended.result) if self.ended.done else None
         if other is None or isinstance(other, list):
             return None

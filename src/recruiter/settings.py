@@ -36,7 +36,7 @@ LogFormat = Literal["text", "json"]
 
 
 def _checked_by(check: Callable[[Any], Any]) -> BeforeValidator:
-    """Pydantic reports a ValueError together with the name of the setting."""
+    """A validator that calls `check`. Its error becomes a ValueError: pydantic adds the name of the setting."""
 
     def validate(value: Any) -> Any:
         try:
@@ -173,6 +173,7 @@ def _config_file() -> Path:
 
 
 def _message(error: Any) -> str:
+    """The error of one setting: its name and value, the reason, and the ways to give it."""
     name = str(error["loc"][0]) if error["loc"] else ""
     if error["type"] == "extra_forbidden":
         return f"unknown setting {name!r} in {_config_file()}"

@@ -185,6 +185,7 @@ class Task(Generic[P, C, R]):
         return Many(self._sender, self.name, list(calls), self._arguments_of, self._builder, options, errors, returns)
 
     def _arguments_of(self, call: CallOrJob) -> Mapping[str, Any]:
+        """The arguments of one call of `enqueue_many`, by name. Raises InvalidArguments."""
         if isinstance(call, tuple):
             return self._definition.bind(call, {})
         if isinstance(call, Mapping):

@@ -135,6 +135,7 @@ class Sandbox:
                 self._running = False
 
     def _matching(self, task: TaskLike, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Job]:
+        """The waiting jobs of a task that have these arguments, and perhaps more."""
         definition = self.recruiter.definition_of(task)
         wanted = {**definition.named(args), **kwargs}
         found = []

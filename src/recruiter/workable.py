@@ -109,6 +109,7 @@ class Workable:
 
     @classmethod
     def _register(cls, name: str, aliases: tuple[str, ...]) -> None:
+        """Makes the class known by its names. Raises TaskExists, unless it is the same class, loaded again."""
         cls.task_name, cls.task_aliases = name, aliases
         names = (cls.task_name, *cls.task_aliases)
         for known_as in names:

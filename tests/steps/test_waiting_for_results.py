@@ -24,7 +24,7 @@ class TestUnknownJobs:
         insert(recruiter.store, a_job("x"))
         with ThreadPoolExecutor(1) as thread:
             waiting = thread.submit(recruiter.handle("x").result, "60s")
-            eventually(lambda: "x" in recruiter._results._there)
+            eventually(lambda: "x" in recruiter._results._existing)
             recruiter.store.scheduled.collection.delete_one({"_id": "x"})
 
             assert isinstance(waiting.exception(30), JobNotFound)
