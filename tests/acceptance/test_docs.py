@@ -174,7 +174,7 @@ def test_every_stored_field_is_explained(store: Store) -> None:
     job = Job("id", "task", {}, now, now.replace(year=2031), "ping", "group", 5, ("tag",), "urn", "ada", True, 5.0)
     document = codec.job_document(replace(job, retry_policy={"class": "RetryForever"}))
     document |= {"cancel": {"at": now}, "started_by": "worker", "started_at": now}
-    tried = codec.remember(document | {"last_execution": {}}, execution)
+    tried = codec.attempt_fields(document | {"last_execution": {}}, execution)
     later = dict(outcomes.snoozed(document, now, now, "not yet").fields)
     ended = codec.archived_document(document, Why.LOST, now, {"reason": "told", "result": 5})
     set_aside = codec.decode(outcomes.unreadable("id", b"", now, "cannot be read").document)

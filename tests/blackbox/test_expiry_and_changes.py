@@ -98,14 +98,14 @@ def test_a_reschedule_that_is_refused_changes_nothing_though_a_pause_came_betwee
     added = flow.add(step.job())
     handle = flow.start()
     due = recruiter.find(added.id).scheduled_at
-    confirmed: Any = Changes._confirmed
+    undo: Any = Changes._undo_where_held
 
     def pause_first(changes: Changes, *arguments: Any) -> int:
         handle.pause()
         monkeypatch.setattr(changes._roster, "held", lambda: {added.id: None})
-        return int(confirmed(changes, *arguments))
+        return int(undo(changes, *arguments))
 
-    monkeypatch.setattr(Changes, "_confirmed", pause_first)
+    monkeypatch.setattr(Changes, "_undo_where_held", pause_first)
 
     # when
     with pytest.raises(JobNotWaiting):
@@ -128,13 +128,13 @@ def test_an_undone_reschedule_leaves_the_expiry_of_a_retry(
     job = fails.enqueue()
     sandbox.run_due()
     before = recruiter.find(job.id)
-    confirmed: Any = Changes._confirmed
+    undo: Any = Changes._undo_where_held
 
     def taken(changes: Changes, *arguments: Any) -> int:
         monkeypatch.setattr(changes._roster, "held", lambda: {job.id: None})
-        return int(confirmed(changes, *arguments))
+        return int(undo(changes, *arguments))
 
-    monkeypatch.setattr(Changes, "_confirmed", taken)
+    monkeypatch.setattr(Changes, "_undo_where_held", taken)
     with pytest.raises(JobNotWaiting):
         recruiter.reschedule(job.id, in_="2 hours")
 

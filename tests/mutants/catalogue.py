@@ -186,15 +186,15 @@ MUTANTS = (
         "a worker that is off the roster settles nothing",
         _TRANSACTIONS,
         '                raise Superseded(f"worker {worker} is no longer on the roster; its results were dropped")\n',
-        "                self._write(batch, session)\n                return Holding([], 0)\n",
+        "                self._write_outcomes(batch, session)\n                return Holding([], 0)\n",
         "tests/store/test_transactions.py::TestSettle::test_a_retired_worker_writes_nothing",
     ),
     Mutant(
         "settle_not_held",
         "an outcome is written only of a job that is held",
         _TRANSACTIONS,
-        "            self._write(batch.only(released.held), session)\n",
-        "            self._write(batch, session)\n",
+        "            self._write_outcomes(batch.only(released.held), session)\n",
+        "            self._write_outcomes(batch, session)\n",
         "tests/store/test_holds.py::TestSettling::test_nothing_is_written_of_a_job_that_is_not_held",
     ),
     Mutant(

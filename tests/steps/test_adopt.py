@@ -104,7 +104,7 @@ class TestBad:
         assert len(adoption.set_aside) == 1
         assert store.scheduled.inbox(10, NOW) == []
         assert set(store.due_jobs.due(["generic/add"], NOW, 10, set())) == {"before", "after"}
-        (aside,) = store.archived.set_aside(10)
+        (aside,) = store.archived.jobs_set_aside(10)
         assert (aside.done, aside.why, aside.archived_at) == (False, "malformed", NOW)
         assert reason in (aside.reason or "")
         assert leader.adopts() == Adoption(0, ())

@@ -12,7 +12,7 @@ from recruiter.domain.job import ArchivedJob, Checkpoint, Execution
 from recruiter.domain.planning.needs import Needs
 from recruiter.domain.state import Why
 from recruiter.store import outcomes
-from recruiter.store.codec import anew, archived_document, archived_from, decode, job_document, job_from, remember
+from recruiter.store.codec import anew, archived_document, archived_from, attempt_fields, decode, job_document, job_from
 from recruiter.store.job_fields import JOB_FIELDS, Use, names
 from tests.samples import NOW, a_job
 
@@ -60,9 +60,9 @@ def test_what_attempts_and_the_end_write_is_in_the_table() -> None:
     crash = Execution(NOW, NOW, "w", True, "E", "m", "t", ("n",))
 
     written = [
-        remember(document | {"last_execution": {}}, crash),
+        attempt_fields(document | {"last_execution": {}}, crash),
         dict(outcomes.snoozed(document, NOW, NOW, "later").fields),
-        archived_document(document, Why.LOST, NOW, {"reason": "r", "result": 1, **remember(document, crash)}),
+        archived_document(document, Why.LOST, NOW, {"reason": "r", "result": 1, **attempt_fields(document, crash)}),
         decode(outcomes.unreadable("id", b"", NOW, "cannot be read").document),
     ]
 

@@ -214,7 +214,7 @@ def _pauses(rules: Rules, waiting: Mapping[Lane, _Waiting]) -> Iterator[Finding]
 def _jobs_set_aside(store: Store, _: ServerFacts, __: Thresholds) -> Iterator[Finding]:
     """Jobs and documents that were given up. They have ended, so no person must act now."""
     since = store.clock.now() - timedelta(days=1)
-    for job in store.archived.set_aside(_MAX_JOBS_NAMED, since):
+    for job in store.archived.jobs_set_aside(_MAX_JOBS_NAMED, since):
         at, why = f"{job.archived_at:%Y-%m-%d %H:%M:%S} UTC", head(job.reason or str(job.why), MAX_REASON_CHARACTERS)
         show = f"See recruiter job show {job.id}"
         if job.why in (Why.CRASHED_TOO_MANY_TIMES, Why.WORKER_DIED_TOO_MANY_TIMES):

@@ -67,8 +67,8 @@ def ids_in_batches(collection: MongoCollection[Any], ids: Sequence[JobId], most:
 def write_split(
     items: Sequence[T], write: Callable[[Sequence[T]], Any], alone: Callable[[T, DocumentRefused | DocumentLocked], Any]
 ) -> Any:
-    """Writes a batch, or raises what `write` does. If MongoDB refuses a document, or another transaction holds it, the
-    halves are written; the item at fault is given to `alone`. Returns the last answer."""
+    """Writes a batch; returns the last answer. If MongoDB refuses a document, or another transaction holds it, the
+    halves of the batch are written separately, until the item at fault is alone: it is given to `alone`."""
     try:
         return write(items)
     except (DocumentRefused, DocumentLocked) as error:
@@ -95,10 +95,13 @@ def write_unlocked(
     write: Callable[[Collection[Any] | None, ClientSession | None], int],
     ids: Callable[[], Sequence[Any]],
 ) -> tuple[int, list[Any]]:
-    """Runs `write(None, None)`, which changes documents and returns their number. If it takes long, it is interrupted.
-    Then `write(some, session)` changes some of the `ids` in a transaction, because a transaction does not wait for
-    another: halves of them, until each document that cannot be written now is alone. Returns the sum of the numbers,
-    without that of the interrupted call, and the ids of these documents."""
+    """Changes documents without waiting for another transaction that has written some of them. Returns the number of
+    changed documents, and the ids of the documents that cannot be written now.
+
+    First it runs `write(None, None)`, which changes all documents and returns their number. If that takes long, it is
+    interrupted and not counted. Then `write(chosen, session)` changes the chosen `ids` in transactions, because a
+    transaction does not wait: halves of them, until each locked document is alone.
+    """
     to_write: Sequence[Any] | None = None
     while True:
         try:
@@ -115,11 +118,11 @@ def write_unlocked(
     with collection.database.client.start_session() as session:
 
         @store_call
-        def write_some(some: Sequence[Any]) -> None:
-            numbers.append(run_transaction(session, lambda session: write(some, session), locked_for=0.0))
+        def write_chosen(chosen: Sequence[Any]) -> None:
+            numbers.append(run_transaction(session, lambda session: write(chosen, session), locked_for=0.0))
 
         for batch in in_batches(to_write[:_MAX_IN_TRANSACTIONS], lambda _: 0, _MAX_PER_TRANSACTION):
-            write_split(batch, write_some, lambda id, _: left.append(id))
+            write_split(batch, write_chosen, lambda id, _: left.append(id))
     return sum(numbers), left
 
 
@@ -128,8 +131,8 @@ def bulk_write_unlocked(collection: MongoCollection[Any], writes: Sequence[Updat
     positions of the changes that were not made."""
 
     @store_call
-    def write(some: Collection[int] | None, session: ClientSession | None) -> int:
-        chosen = writes if some is None else [writes[place] for place in some]
+    def write(places: Collection[int] | None, session: ClientSession | None) -> int:
+        chosen = writes if places is None else [writes[place] for place in places]
         collection.bulk_write(chosen, ordered=False, session=session)
         return len(chosen)
 
@@ -140,8 +143,8 @@ def delete_unlocked(collection: MongoCollection[Any], ids: Sequence[Any]) -> int
     """Deletes these documents, except documents that another transaction has written; returns the number."""
 
     @store_call
-    def delete(some: Collection[Any] | None, session: ClientSession | None) -> int:
-        query = {"_id": {"$in": list(ids if some is None else some)}}
+    def delete(chosen: Collection[Any] | None, session: ClientSession | None) -> int:
+        query = {"_id": {"$in": list(ids if chosen is None else chosen)}}
         return collection.delete_many(query, session=session).deleted_count
 
     return write_unlocked(collection, delete, lambda: ids)[0] if ids else 0

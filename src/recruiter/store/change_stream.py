@@ -58,8 +58,8 @@ class Change:
 
 
 class ChangeWaiter:
-    """While armed, calls `wake` with the changes that match; and with nothing when the stream was just opened, because
-    changes may have happened before."""
+    """A thread that listens to a change stream. While armed, it calls `wake` with the changes that match; and with
+    nothing when the stream was just opened, because changes may have happened before."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class ChangeWaiter:
                 self._wait_once()
             except PyMongoError as error:
                 self._drop(kill=False)  # the server has closed it
-                if not self._stale:
+                if not self._stale:  # otherwise `hang_up` has closed it
                     self._stream_failed(error)
         self._drop()
 
@@ -157,6 +157,8 @@ class ChangeWaiter:
         self._pause = min(2 * self._pause, _MAX_PAUSE_SECONDS)
 
     def _wait_once(self) -> None:
+        """Waits for events for a limited time, and wakes the owner if there are some; until it is armed again, nothing
+        more is read. If no stream is open, or it is stale, it opens one and wakes the owner with nothing."""
         if self._stale or time.monotonic() - self._read_at > _STALE_AFTER_SECONDS:
             self._stale = False
             self._drop()

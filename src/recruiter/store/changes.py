@@ -54,22 +54,25 @@ class JobChange:
 
     @property
     def conditions(self) -> list[Document]:
-        """The conditions under which a job can be changed and has not been changed by this call before."""
+        """The conditions under which a job can be changed and has not been changed by this call before. A job gets a
+        new time only if it waits for no signal, and will not have expired by then."""
         conditions: list[Document] = [{"lane": {"$gt": "", "$nin": list(ASIDE)}}, self.not_applied]
         if not isinstance(self.to, datetime):
             return [*conditions, {"priority": {"$ne": self.to}}]
         if self.what is Happened.RUN_NOW:
             conditions.append({"scheduled_at": {"$gt": self.at}})
-        never_expires = [{"expires_in": {"$gt": 0}}, {"expires_at": None}, {"expires_at": {"$gt": self.to}}]
-        begun = {"$nor": [MAY_EXPIRE]}
-        return [*conditions, {"$nor": [{"$expr": WAITS_FOR_SIGNAL}]}, {"$or": [*never_expires, begun]}]
+        expires_later, expiry_moves_too = {"expires_at": {"$gt": self.to}}, {"expires_in": {"$gt": 0}}
+        never_expires = [{"expires_at": None}, {"$nor": [MAY_EXPIRE]}]
+        waits_for_no_signal: Document = {"$nor": [{"$expr": WAITS_FOR_SIGNAL}]}
+        return [*conditions, waits_for_no_signal, {"$or": [expires_later, expiry_moves_too, *never_expires]}]
 
     @property
     def update(self) -> list[Document]:
+        """The update that makes the change, and notes it in the history with the old value, for `undo`."""
         name = "scheduled_at" if isinstance(self.to, datetime) else "priority"
         entry: Document = {"at": self.at, "what": self.what.value, "change": self.id, "from": f"${name}", "to": self.to}
-        said = {"by": self.by, "reason": self.reason}
-        entry |= {key: {"$literal": value} for key, value in said.items() if value is not None}
+        given = {"by": self.by, "reason": self.reason}
+        entry |= {key: {"$literal": value} for key, value in given.items() if value is not None}
         if isinstance(self.to, datetime):
             entry["expires_at"] = "$expires_at"
         fields = _times(self.to, self.at) if isinstance(self.to, datetime) else {"priority": self.to}
@@ -91,6 +94,8 @@ class JobChange:
 
 
 class Changes:
+    """Makes changes, in the three steps that are described above."""
+
     def __init__(self, scheduled: Collection[Document], roster: Roster) -> None:
         self._scheduled = scheduled
         self._roster = roster
@@ -104,10 +109,11 @@ class Changes:
         # The driver repeats the update of one document by itself after a failover.
         update = self._scheduled.update_one if len(free) == 1 else self._scheduled.update_many
         changed: int = update(query, change.update).modified_count
-        return self._confirmed(change, free) if changed and change.postpones else changed
+        return self._undo_where_held(change, free) if changed and change.postpones else changed
 
-    def _confirmed(self, change: JobChange, ids: Sequence[JobId]) -> int:
-        """Undoes the change of jobs that a worker holds, and returns the number of the others."""
+    def _undo_where_held(self, change: JobChange, ids: Sequence[JobId]) -> int:
+        """The third step (see above): undoes the change of jobs that a worker holds; returns the number of the
+        others."""
         held = self._roster.held()
         if taken := [id for id in ids if id in held]:
             self._scheduled.update_many({"_id": {"$in": taken}, **change.is_last}, change.undo)

@@ -146,13 +146,13 @@ def _elements(raw: bytes) -> Iterator[tuple[str, bytes]]:
     """The fields of a document, each with its name, still as bytes."""
     at, end = 4, len(raw) - 1
     while at < end:
-        after, name_ends = _after(raw, at), raw.index(b"\x00", at + 1)
+        after, name_ends = _end_of_element(raw, at), raw.index(b"\x00", at + 1)
         yield raw[at + 1 : name_ends].decode("utf-8", "surrogateescape"), raw[at:after]
         at = after
 
 
-def _after(raw: bytes, at: int) -> int:
-    """The end of the field that begins there."""
+def _end_of_element(raw: bytes, at: int) -> int:
+    """The position after the field that begins at `at`. The size follows from the type, or the value begins with it."""
     kind, value = raw[at], raw.index(b"\x00", at + 1) + 1
     if kind in _SIZES:
         return value + _SIZES[kind]
@@ -179,7 +179,10 @@ def job_document(job: Job) -> Document:
         document["scheduled_at"] = not_before(job.scheduled_at)
     document.update(written_fields(job))
     if job.needs:
-        document.update(needs_document(job.needs))
+        amounts = job.needs.amounts()
+        document.update({name: amounts.pop(name) for name in ("proc", "mem") if name in amounts})  # fields of the seeds
+        if amounts:
+            document["resources"] = amounts
     return document
 
 
@@ -222,13 +225,6 @@ def _checkpoints(ended: ArchivedJob) -> tuple[Checkpoint, ...]:
 
 
 _HISTORY = attributes(Use.HISTORY)
-
-
-def needs_document(needs: Needs) -> Document:
-    """The fields of the seeds for processors and memory, and one field for other resources."""
-    amounts = needs.amounts()
-    document: Document = {name: amounts.pop(name) for name in ("proc", "mem") if name in amounts}
-    return {**document, "resources": amounts} if amounts else document
 
 
 def lane_of(document: Mapping[str, Any], **changes: Any) -> str:
@@ -356,8 +352,8 @@ def execution_document(execution: Execution) -> Document:
     return document
 
 
-def remember(document: Document, execution: Execution) -> Document:
-    """The fields that an attempt writes. `executions` appears with the second attempt and holds all attempts."""
+def attempt_fields(document: Document, execution: Execution) -> Document:
+    """The fields that an attempt writes at its end. `executions` appears with the second attempt and holds all."""
     latest = execution_document(execution)
     fields: Document = {"last_execution": latest, "attempts": (document.get("attempts") or 0) + 1}
     if execution.crashed:
@@ -380,12 +376,12 @@ def archived_document(document: Document, why: str, at: datetime, fields: Docume
     if isinstance(flow, dict) and not _ONLY_BLOCKED.isdisjoint(flow):  # the results are with the steps they are of
         archived["flow"] = {name: value for name, value in flow.items() if name not in _ONLY_BLOCKED}
     due = waits_after(document) if isinstance(document.get("scheduled_at"), datetime) else None
-    archived |= _times(fields.get("last_execution"), due)
+    archived |= _durations(fields.get("last_execution"), due)
     archived |= {"archived_at": at, "done": why == "done", "why": why}
     return archived
 
 
-def _times(execution: Document | None, scheduled_at: Any) -> Document:
+def _durations(execution: Document | None, scheduled_at: Any) -> Document:
     """The latency and the duration of the last attempt, in seconds."""
     if execution is None:
         return {}
@@ -413,7 +409,8 @@ def decode_foreign(raw: bytes) -> Document:
 
 
 def as_value(raw: bytes) -> tuple[Any, ...]:
-    """Forms of a foreign document inside its archive record, the most readable first."""
+    """The forms in which a document that cannot be a job is kept in its archive record: as a document, as its bytes, or
+    not at all. The caller stores the first form that MongoDB accepts."""
     try:
         bson.decode(raw, LENIENT)
     except _UNDECODABLE:

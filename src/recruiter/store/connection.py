@@ -115,6 +115,7 @@ class Target:
 
     @staticmethod
     def _database(uri: str) -> str:
+        """The database that an address names. Raises InvalidTarget."""
         if uri.startswith("mongodb+srv://"):
             # parse_uri would query DNS; the name follows the host.
             path = uri.partition("://")[2].partition("?")[0].rpartition("@")[2].partition("/")[2]
@@ -238,13 +239,15 @@ class _PrimaryListener(TopologyListener):
     def closed(self, event: TopologyClosedEvent) -> None: ...
 
     def description_changed(self, event: TopologyDescriptionChangedEvent) -> None:
+        """After an election, drops the connections to the last primary and to the new one, which may be the same, and
+        wakes the threads that wait for it. Calls that the last primary has not answered fail immediately."""
         before, now = _primary(event.previous_description), _primary(event.new_description)
         if now is None or now == before:
             return
         client = self.client() if self.client is not None else None
         last, self._primary = self._primary, now
         if client is None or last is None:
-            return
+            return  # it is the first primary
         if last != now:
             drop_connections(client, last, interrupt=True)
         drop_connections(client, now)

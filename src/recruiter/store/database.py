@@ -336,11 +336,13 @@ class Store:
             self.close()
 
     def close(self) -> None:
+        """Ends our sessions and closes our connections. The collections are forgotten with them, so the next use
+        connects again."""
         with self._lock:
             client, self._client = self._client, None
             transactions = self.__dict__.get("transactions")
-            for name, kept in vars(Store).items():
-                if isinstance(kept, cached_property):
+            for name, attribute in vars(Store).items():
+                if isinstance(attribute, cached_property):
                     self.__dict__.pop(name, None)
         with pymongo.timeout(_CLOSE_SECONDS):  # the driver would wait for a MongoDB that is away, to end our sessions
             if transactions is not None:
@@ -375,11 +377,11 @@ def _place(client: MongoClient[Any], database: str, prefix: str) -> Target:
 def opened(
     target: Target, client: MongoClient[Any] | None, patience: float, *, prepares: bool, silent: Callable[[str], None]
 ) -> Store:
-    """A store that is connected and prepared. Calls `silent` when MongoDB has not answered for a second. Raises
-    StoreError."""
+    """Connects to MongoDB and checks it; with `prepares`, prepares a database that is not. Calls `silent` when MongoDB
+    has not answered for a second. Raises StoreError."""
     store = Store(target, patience=patience, application_client=client)
     try:
-        facts = _check(store, silent)
+        facts = _check_patiently(store, silent)
         if prepares and facts.schema is None:
             store.prepare()
     except BaseException:
@@ -388,7 +390,9 @@ def opened(
     return store
 
 
-def _check(store: Store, silent: Callable[[str], None]) -> ServerFacts:
+def _check_patiently(store: Store, silent: Callable[[str], None]) -> ServerFacts:
+    """Checks the store. If MongoDB has not answered after a second, it calls `silent`, and waits as long as the store
+    is patient."""
     if store.patience > SILENCE_SECONDS:
         try:
             with pymongo.timeout(SILENCE_SECONDS):

@@ -51,10 +51,13 @@ MongoDB at {address} is a standalone server; Recruiter needs a replica set, and 
 
 
 class Meaning(Enum):
+    """The meaning of an error of the driver for its call."""
+
     TRY_AGAIN = auto()
     RECONNECT = auto()
     BAD_DOCUMENT = auto()
     NOT_OURS = auto()
+    """Recruiter can do nothing about it: for example, a right is missing."""
 
 
 # The numbers are MongoDB's error codes (src/mongo/base/error_codes.yml).
@@ -97,7 +100,7 @@ _MAY_NOT = re.compile(r'not authorized on (\S+) to execute command \{ (\w+): (?:
 
 
 def meaning_of(error: BaseException) -> Meaning:
-    """An unknown error is NOT_OURS."""
+    """Classifies an error by its class, its codes, its labels or its text; an unknown error is NOT_OURS."""
     if isinstance(error, DRIVER_REFUSES):
         return Meaning.BAD_DOCUMENT
     if not isinstance(error, PyMongoError):
@@ -107,8 +110,8 @@ def meaning_of(error: BaseException) -> Meaning:
         return Meaning.NOT_OURS
     if isinstance(error, ConfigurationError) and _NO_SESSIONS in str(error):
         return Meaning.RECONNECT  # of a connection opened while its server was neither primary nor secondary
-    labelled = any(error.has_error_label(label) for label in _PASSING_LABELS)
-    if isinstance(error, _PASSING_ERRORS) or codes & _PASSING or labelled or error.timeout:
+    has_passing_label = any(error.has_error_label(label) for label in _PASSING_LABELS)
+    if isinstance(error, _PASSING_ERRORS) or codes & _PASSING or has_passing_label or error.timeout:
         return Meaning.TRY_AGAIN
     if _is_full(error, codes) or is_dns_failure(error):
         return Meaning.TRY_AGAIN

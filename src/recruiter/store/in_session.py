@@ -298,10 +298,11 @@ class InSession:
             documents += self._ended.find_ids(ended, _ABOUT_THE_START)
         about = {document["_id"]: document for document in documents}
         needs_start = any(job.wanted.needs_start for job in jobs)
-        asked = [
+        # A held job may have begun; a cancelled job exists only while it is held.
+        may_be_held = [
             id for id, job in about.items() if job.get("lane") == CANCELLED_LANE or (needs_start and "lane" in job)
         ]
-        holders = self._roster.find({"assigned": {"$in": asked}}, {"assigned": 1}) if asked else ()
+        holders = self._roster.find({"assigned": {"$in": may_be_held}}, {"assigned": 1}) if may_be_held else ()
         held = {id for holder in holders for id in job_ids_in(holder.get("assigned"))}
         return {key.key: _known_job(key, about.get(key.job), key.job in held) for key in found}
 
@@ -311,10 +312,13 @@ class InSession:
         self._waiting.update_one({"_id": id}, [{"$replaceWith": contents}])
 
     def recover(self, jobs: Mapping[JobId, RawBSONDocument], *, again: bool = False, cancelled: bool = False) -> int:
-        """Stores the job that repeats each ended job, and marks the ended job; returns how many. Skips jobs that no
-        longer exist, jobs that were recovered before unless `again`, and steps that were recovered before, because a
-        step waits or runs once. Skips steps of a forgotten flow, and steps of a cancelled flow unless `cancelled`: then
-        the flow is no longer cancelled."""
+        """Stores the job that repeats each ended job, and marks the ended job; returns how many. `jobs` are the new
+        jobs, by the ids of the ended ones.
+
+        Skips ended jobs that no longer exist, that were recovered before unless `again`, and steps that were recovered
+        before, because a step waits or runs once. Skips steps of a forgotten flow, and steps of a cancelled flow unless
+        `cancelled`: then the flow is no longer cancelled.
+        """
         self._needs_a_transaction("recover")
         if not jobs:
             return 0
@@ -322,18 +326,18 @@ class InSession:
         old: Document = {"_id": {"$in": list(jobs)}}
         if not again:
             old["recovered_as"] = None
-        elif steps := [id for id, place in places.items() if place is not None]:
-            old["$or"] = [{"recovered_as": None}, {"_id": {"$nin": steps}}]
-        there = [document["_id"] for document in self._ended.find(old, {"_id": 1})]
+        elif jobs_of_steps := [id for id, place in places.items() if place is not None]:
+            old["$or"] = [{"recovered_as": None}, {"_id": {"$nin": jobs_of_steps}}]
+        found = [document["_id"] for document in self._ended.find(old, {"_id": 1})]
         by_flow: dict[ObjectId, list[FlowStep]] = {}
-        for step in filter(None, map(places.__getitem__, there)):
+        for step in filter(None, map(places.__getitem__, found)):
             by_flow.setdefault(step.flow, []).append(step)
         cancels: dict[ObjectId, int] = {}
         for flow, steps_of_flow in by_flow.items():
-            number = self._go_on(flow, steps_of_flow, cancelled=cancelled)
+            number = self._note_new_steps(flow, steps_of_flow, cancelled=cancelled)
             if number is not None:
                 cancels[flow] = number
-        new = {id: id_of(bytes(jobs[id].raw)) for id in there if (place := places[id]) is None or place.flow in cancels}
+        new = {id: id_of(bytes(jobs[id].raw)) for id in found if (place := places[id]) is None or place.flow in cancels}
         if not new:
             return 0
         marks = [UpdateOne({"_id": id}, {"$set": {"recovered_as": new_id}}) for id, new_id in new.items()]
@@ -341,17 +345,20 @@ class InSession:
         self._waiting.insert([jobs[id] for id in new])
         for flow, number in cancels.items():
             stored = [new[id] for id in new if (place := places[id]) is not None and place.flow == flow]
-            self._look_again(flows.recovered_marker(flow, by_flow[flow]), stored, number)
+            steps = frozenset(step.step for step in by_flow[flow])  # they wait again, and so do their dependents
+            self._leave_marker(flows.Marker(flow, ended=steps, added=steps), stored, number)
         return len(new)
 
-    def _go_on(self, flow: ObjectId, steps: Sequence[FlowStep], *, cancelled: bool) -> int | None:
-        """The flow gets these steps. Returns how often it was cancelled; None if it does not exist."""
+    def _note_new_steps(self, flow: ObjectId, steps: Sequence[FlowStep], *, cancelled: bool) -> int | None:
+        """Writes on the flow that it gets these steps (see `adding_steps`). Returns how often it was cancelled; None if
+        it can get none: it was forgotten or cancelled."""
         query, update = flows.adding_steps(flow, steps, cancelled=cancelled)
         before = self._flows.find_one_and_update(query, update, {"cancels": 1})
         return None if before is None else flows.cancels_of(before)
 
-    def _look_again(self, marker: flows.Marker, jobs: Sequence[JobId], cancels: int) -> None:
-        """Leaves the marker of these new jobs, and writes on them how often their flow was cancelled."""
+    def _leave_marker(self, marker: flows.Marker, jobs: Sequence[JobId], cancels: int) -> None:
+        """Leaves the marker of these new jobs, and writes on them how often their flow was cancelled: a late write of
+        such a cancellation skips them."""
         if cancels:
             self._waiting.update_many({"_id": {"$in": list(jobs)}}, {"$set": {"flow.cancels": cancels}})
         self._markers.insert([flows.marker_document(marker)])
@@ -380,7 +387,7 @@ class InSession:
         if holder is not None and not self._waiting.find(holder, {"_id": 1}):
             raise Superseded("this run has lost its job, which runs elsewhere or has ended; no step was added")
         documents = self._checked_steps(jobs, own_ids)
-        cancels = self._go_on(flow, [job.flow for job in jobs if job.flow is not None], cancelled=False)
+        cancels = self._note_new_steps(flow, [job.flow for job in jobs if job.flow is not None], cancelled=False)
         if cancels is None:
             found = self._flows.find_ids([flow])
             if not found or found[0].get("forgotten"):
@@ -391,7 +398,7 @@ class InSession:
             self._let_dependents_wait(flow, before, jobs, known)
         self._waiting.insert(documents)
         marker = flows.Marker(flow, added=frozenset(job.id for job in jobs))
-        self._look_again(marker, [job.id for job in jobs], cancels)
+        self._leave_marker(marker, [job.id for job in jobs], cancels)
 
     def _check_names(self, flow: ObjectId, jobs: Sequence[Job]) -> None:
         """After the flow was written: another process that adds a step conflicts with this transaction."""
@@ -510,7 +517,8 @@ def _due(job: Job, at: datetime) -> Job:
 
 
 def _known_job(key: unique_keys.UniqueKey, job: Document | None, is_held: bool) -> KnownJob:
-    """From its document in `scheduled` or in the archive. A job that no longer exists counts as begun."""
+    """The last job of a unique key as the rules see it, by its document in `scheduled` or in the archive. A job that no
+    longer exists counts as begun."""
     if job is None:
         return KnownJob(key.job, key.created_at, key.scheduled_at, False, key.scheduled_at)
     lane, due = job.get("lane"), moment_or_none(job.get("scheduled_at")) or key.scheduled_at

@@ -45,6 +45,8 @@ Check = Callable[[str, Any], object]
 
 
 class Use(Flag):
+    """The properties of a field by which the lists of fields are made."""
+
     REQUIRED = auto()
     """Every job in `scheduled` with a lane has it."""
     PROTOCOL = auto()
@@ -70,6 +72,8 @@ class Use(Flag):
 
 
 class JobField(NamedTuple):
+    """A field of jobs: how it is read, checked, written and used."""
+
     name: str
     """In the document."""
     attribute: str | None = None
@@ -390,8 +394,8 @@ def check_foreign(document: Mapping[str, Any]) -> None:
     needs_of(document)
 
 
-def _of(*types: type) -> Check:
-    """Returns a check for these types. True is no number."""
+def _must_be(*types: type) -> Check:
+    """The check that a value has one of these types. True is no number."""
 
     def check(name: str, value: Any) -> None:
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
@@ -406,30 +410,30 @@ def _check_arguments(name: str, value: Any) -> None:
 
 
 def _check_count(name: str, value: Any) -> None:
-    _of(int)(name, value)
+    _must_be(int)(name, value)
     if not 0 <= value <= MOST_ATTEMPTS:
         raise InvalidJob(f"{name} is {value}; it must be between 0 and {MOST_ATTEMPTS:,}")
 
 
 def _check_seconds(name: str, value: Any) -> None:
-    _of(int, float)(name, value)
+    _must_be(int, float)(name, value)
     if not 0 < value < float("inf"):
         raise InvalidJob(f"{name} is {value}; it must be a number of seconds above zero")
 
 
 def _check_crashes(name: str, value: Any) -> None:
-    _of(int)(name, value)
+    _must_be(int)(name, value)
     check_max_crashes(value)
 
 
 def _check_tags(name: str, value: Any) -> None:
-    _of(list)(name, value)
+    _must_be(list)(name, value)
     if not all(isinstance(tag, str) for tag in value):
         raise InvalidName("tags must all be text")
 
 
 def _check_executions(name: str, value: Any) -> None:
-    _of(list)(name, value)
+    _must_be(list)(name, value)
     if not all(isinstance(execution, dict) for execution in value):
         raise InvalidJob("executions must all be documents")
 
@@ -472,31 +476,31 @@ JOB_FIELDS: tuple[JobField, ...] = (
              use=_U.REQUIRED | _U.OWN | _U.HISTORY),
     JobField("task", "task", field.text, foreign=check_name, use=_U.REQUIRED | _U.SMALL),
     JobField("args", "args", _read_arguments, foreign=_check_arguments, use=_U.DETAIL),
-    JobField("method", "method", field.text, DEFAULT_METHOD, foreign=_of(str)),
+    JobField("method", "method", field.text, DEFAULT_METHOD, foreign=_must_be(str)),
     JobField("group", "group", field.text, foreign=check_name,
              use=_U.REQUIRED | _U.SMALL | _U.PLANNED),
-    JobField("priority", "priority", lambda document, _: priority_of(document), foreign=_of(int, float),
+    JobField("priority", "priority", lambda document, _: priority_of(document), foreign=_must_be(int, float),
              use=_U.REQUIRED | _U.SMALL),
-    JobField("created_at", "created_at", field.moment, foreign=_of(datetime),
+    JobField("created_at", "created_at", field.moment, foreign=_must_be(datetime),
              use=_U.REQUIRED | _U.OWN | _U.SMALL | _U.HISTORY),
-    JobField("scheduled_at", "scheduled_at", field.moment, foreign=_of(datetime),
+    JobField("scheduled_at", "scheduled_at", field.moment, foreign=_must_be(datetime),
              use=_U.REQUIRED | _U.OWN | _U.SMALL | _U.PLANNED | _U.HISTORY),
     # options
     JobField("tags", "tags", lambda document, name: tuple(field.texts(document, name)), (), list, _check_tags),
-    JobField("urn", "urn", field.text, None, foreign=_of(str), use=_U.OWN),
-    JobField("username", "owner", field.text, None, foreign=_of(str)),
-    JobField("at_most_once", "at_most_once", field.truth, False, foreign=_of(bool)),
+    JobField("urn", "urn", field.text, None, foreign=_must_be(str), use=_U.OWN),
+    JobField("username", "owner", field.text, None, foreign=_must_be(str)),
+    JobField("at_most_once", "at_most_once", field.truth, False, foreign=_must_be(bool)),
     JobField("timeout", "timeout", field.number, None, foreign=_check_seconds),
     JobField("max_crashes", "max_crashes", partial(field.whole, least=1, most=MOST_ATTEMPTS), None,
              foreign=_check_crashes),
     JobField("expires_in", "expires_in", field.number, None, foreign=_check_seconds),
-    JobField("expires_at", "expires_at", field.moment, None, foreign=_of(datetime), use=_U.OWN),
+    JobField("expires_at", "expires_at", field.moment, None, foreign=_must_be(datetime), use=_U.OWN),
     JobField("keep_failed", "keep_failed", field.number, None, foreign=_check_seconds),
-    JobField("proc", "needs", lambda document, _: needs_of(document), foreign=_of(int, float)),
-    JobField("mem", "needs", lambda document, _: needs_of(document), foreign=_of(int, float, str)),
-    JobField("resources", "needs", lambda document, _: needs_of(document), foreign=_of(dict)),
+    JobField("proc", "needs", lambda document, _: needs_of(document), foreign=_must_be(int, float)),
+    JobField("mem", "needs", lambda document, _: needs_of(document), foreign=_must_be(int, float, str)),
+    JobField("resources", "needs", lambda document, _: needs_of(document), foreign=_must_be(dict)),
     JobField("key", "limited_by", field.text, None, foreign=check_name),
-    JobField("retry_policy", "retry_policy", field.mapping, None, foreign=_of(dict)),
+    JobField("retry_policy", "retry_policy", field.mapping, None, foreign=_must_be(dict)),
     JobField("recovered_from", "recovered_from", _known_id, None, use=_U.OWN),
     JobField("origin", "origin", _known_id, None, use=_U.PROTOCOL | _U.OWN),
     JobField("trace_context", "trace_context", lambda document, name: trace_context(document[name]), None,
@@ -526,7 +530,7 @@ JOB_FIELDS: tuple[JobField, ...] = (
     JobField("begun_at", "begun_at", lambda document, _: begun_at(document),
              use=_U.PROTOCOL | _U.OWN | _U.PLANNED | _U.HISTORY),
     JobField("conflicts", "conflicts", field.whole, use=_U.PROTOCOL | _U.PLANNED | _U.HISTORY),
-    JobField("last_execution", "executions", lambda document, _: executions_of(document), foreign=_of(dict),
+    JobField("last_execution", "executions", lambda document, _: executions_of(document), foreign=_must_be(dict),
              use=_U.LARGE | _U.HISTORY),
     JobField("executions", "executions", lambda document, _: executions_of(document), foreign=_check_executions,
              use=_U.LARGE | _U.DETAIL | _U.HISTORY),

@@ -35,6 +35,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn, TypeAlias, TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -89,18 +90,12 @@ _users: WeakKeyDictionary[Any, bytes | None] = WeakKeyDictionary()
 """The digests of the users of the application's clients."""
 
 
-class Ours:
+class Ours(partial[Any]):
     """A call on our own connection, which blocks."""
-
-    def __init__(self, call: Callable[[], Any]) -> None:
-        self._call = call
-
-    def __call__(self) -> Any:
-        return self._call()
 
 
 class _JobTransaction:
-    """The steps, for both kinds of client."""
+    """The steps of a job's own transaction, for both kinds of client."""
 
     def __init__(self, run: Run, session: Session, sleep: Callable[[float], Any]) -> None:
         self._run = run
@@ -111,6 +106,8 @@ class _JobTransaction:
         self._collection: Callable[[str], Any] = lambda name: database.get_collection(store.name_of(name))
 
     def begin(self) -> Steps[None]:
+        """Proves that this run has its job, and begins the transaction with the fence. Until the end of the block, the
+        session refuses to be committed, aborted or ended."""
         run = self._run
         if run.committed is not None:
             raise JobEnded(
@@ -136,11 +133,12 @@ class _JobTransaction:
             setattr(self._session, name, self._refuse)
 
     def end(self, error: BaseException | None) -> Steps[None]:
-        """Commits; aborts after an error in the block."""
+        """Ends the transaction after the block: commits, or aborts if `error` has left the block. Raises the error that
+        the attempt gets: an error of MongoDB is translated, any other one is not."""
         self._run.in_transaction = False
         for name in _OURS_TO_END:
             delattr(self._session, name)
-        committing = error is None
+        block_succeeded = error is None
         if error is None:
             try:
                 yield from self._commit()
@@ -149,11 +147,11 @@ class _JobTransaction:
                 error = raised
         took = time.monotonic() - self._began
         yield from self._abort()
-        if isinstance(error, PyMongoError) and (committing or _passes(error)):
+        if isinstance(error, PyMongoError) and (block_succeeded or _passes(error)):
             ended = getattr(error, "code", None) in _ENDED_BY_THE_SERVER
             lifetime = (yield Ours(lambda: _lifetime(self._run.store.client))) if ended else None
             raise self._remembered(self._translated(error, lifetime, took)) from error
-        raise self._remembered(error) if committing else error
+        raise self._remembered(error) if block_succeeded else error
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise InvalidSession(
@@ -162,7 +160,7 @@ class _JobTransaction:
         )
 
     def _remembered(self, error: BaseException) -> BaseException:
-        """The attempt does not succeed if the job catches this error."""
+        """Returns the error, and notes it: the attempt does not succeed even if the job catches it."""
         self._run.not_committed = error
         return error
 
@@ -187,12 +185,14 @@ class _JobTransaction:
         raise another_deployment(theirs, ours)
 
     def _fence(self) -> Steps[None]:
-        """Begins the transaction, and takes the job out of `scheduled` in it."""
+        """Begins the transaction, and takes the job out of `scheduled` in it; repeats both after errors that pass. If
+        the job is not there: raises JobEnded if this run has ended it before, else the error of a run that lost its
+        job."""
         deadline, pause = time.monotonic() + _MAX_WAIT_SECONDS, _FIRST_PAUSE_SECONDS
         while True:
             try:
                 yield self._start
-                if (yield from self._taken()):
+                if (yield from self._take_job()):
                     return
                 break
             except PyMongoError as error:
@@ -215,7 +215,9 @@ class _JobTransaction:
         concerns: dict[str, Any] = {"read_concern": ReadConcern("snapshot"), "write_concern": DURABLE}
         return self._session.start_transaction(**concerns, read_preference=ReadPreference.PRIMARY)
 
-    def _taken(self) -> Steps[bool]:
+    def _take_job(self) -> Steps[bool]:
+        """Takes the job out of `scheduled`; False if this run no longer has it. If the job was never stored, only makes
+        sure that its id is free. Raises JobExists."""
         run, jobs = self._run, self._collection(scheduled.NAME)
         if run.stored:
             mine = {"_id": run.id, "token": run.token}
@@ -232,6 +234,7 @@ class _JobTransaction:
         return True
 
     def _commit(self) -> Steps[None]:
+        """Writes that the job has succeeded, as settling does for other jobs, and commits."""
         run, session = self._run, self._session
         succeeded = run.succeeded()
         ended, counts = self._collection(archived.NAME), self._collection(statistics.NAME)
@@ -268,6 +271,9 @@ class _JobTransaction:
         return lambda: self._sleep(seconds * random.uniform(0.5, 1.0))
 
     def _translated(self, error: PyMongoError, lifetime: float | None, took: float = 0.0) -> BaseException:
+        """The error of Recruiter for this error of the driver: TransactionRepeats if another run may succeed, and
+        TransactionFailed if none can (see above). `lifetime` is given if the server may have ended the transaction for
+        its age."""
         run = self._run
         if not _passes(error):
             return translate(error)
@@ -290,7 +296,7 @@ class _JobTransaction:
         )
 
     def _session_id(self) -> Steps[SessionId]:
-        """The stored form, with the user if MongoDB has users."""
+        """The id of the session as the roster stores it: with the user, if MongoDB has users."""
         client: Any = self._session.client
         if client is self._run.store.client:
             assert isinstance(self._session, ClientSession)

@@ -35,6 +35,7 @@ from recruiter.store.codec import (
     Document,
     archived_document,
     as_value,
+    attempt_fields,
     decode,
     decode_leniently,
     encode,
@@ -42,7 +43,6 @@ from recruiter.store.codec import (
     lane_of,
     plain_value,
     progress_fields,
-    remember,
     step_of,
     worker_deaths_of,
 )
@@ -203,7 +203,6 @@ def end_of(archived: Document) -> JobEnd:
 
 
 def event_of(archived: Document) -> JobEvent:
-    """The event about an archived document."""
     last = archived.get("last_execution") or {"message": archived.get("reason")}
     notes, why = last.get("notes", ()), archived["why"]
     if archived["done"]:
@@ -276,7 +275,8 @@ def _unless_aside(update: Update) -> tuple[Update, Update]:
 
 
 def succeeded(document: Document, execution: Execution, at: datetime, result: Any) -> ToArchive:
-    fields = {**remember(document, execution), **_concluded(document, State.SUCCEEDED, at)}
+    """A job that succeeded. Its result is left out, with the reason, if the document would be too large with it."""
+    fields = {**attempt_fields(document, execution), **_concluded(document, State.SUCCEEDED, at)}
     if result is not None:
         fields["result"] = result
     outcome = to_archive(document, Why.DONE, at, fields)
@@ -289,7 +289,7 @@ def succeeded(document: Document, execution: Execution, at: datetime, result: An
 
 def failed(document: Document, execution: Execution, at: datetime, decision: Decision) -> ToArchive | Rescheduled:
     """The outcome of a failed attempt, after the decision."""
-    fields = remember(document, execution)
+    fields = attempt_fields(document, execution)
     error = ": ".join(filter(None, (execution.exception, execution.message)))
     if isinstance(decision, Archive):
         fields |= _concluded(document, State.at_the_end(False, decision.why), at, error)
@@ -342,6 +342,7 @@ def crashed(
     at: datetime,
     message: str,
 ) -> Outcome:
+    """A job whose process died: a failed attempt, which is also counted as a crash."""
     execution = Execution(started_at, at, worker, crashed=True, message=message)
     return unreported(failed(document, execution, at, decide_for(document, _policy(document, policies), at)))
 
@@ -361,7 +362,7 @@ def worker_died(
     fields: Document = {"worker_deaths": deaths}
     if ran:
         execution = Execution(started_at, at, worker, crashed=True, message=message)
-        left = remember(document, execution)
+        left = attempt_fields(document, execution)
         fields |= {name: left[name] for name in ("last_execution", "executions") if name in left}
     if deaths >= MAX_WORKER_DEATHS:
         fields["reason"] = f"its whole worker died {deaths} times; the last time: {message}"
@@ -467,7 +468,7 @@ def cancelled(document: Document, at: datetime, execution: Execution | None = No
     reason = flag.get("reason") if isinstance(flag, dict) else None
     fields = {"reason": reason, **_concluded(document, State.CANCELLED, at)}
     if execution is not None:
-        fields |= remember(document, execution)
+        fields |= attempt_fields(document, execution)
     return to_archive(document, Why.CANCELLED, at, fields)
 
 

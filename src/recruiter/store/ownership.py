@@ -146,7 +146,7 @@ def _is_schema_0(database: Database[Document], prefix: str, infos: Infos) -> boo
     the middle of an upgrade."""
     found = [infos.get(f"{prefix}{name}", {}) for name in _NAMES_OF_SCHEMA_0]
     options = [info.get("options", {}) for info in found]
-    if not all(each.get("validator") and each.get("validationLevel") == "moderate" for each in options):
+    if not all(option.get("validator") and option.get("validationLevel") == "moderate" for option in options):
         return False
     if all(map(_is_marked, found)):
         return False

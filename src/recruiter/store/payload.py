@@ -121,7 +121,7 @@ class Payload:
         if is_sealed(value):
             return self._opened(what, name, Owner(owner.job), value)
         if self._sealed_only and value is not None:
-            raise PayloadSealed(f"{_told(what, name)} is not sealed, and this application takes only sealed payloads")
+            raise PayloadSealed(f"{_named(what, name)} is not sealed, and this application takes only sealed payloads")
         return value
 
     def _sealed(self, what: Sealed, name: str, owner: Owner, value: Any) -> dict[str, Any]:
@@ -134,14 +134,14 @@ class Payload:
         codec = sealed.get("codec")
         if self._codec is None or self._codec.name != codec:
             raise PayloadSealed(
-                f"{_told(what, name)} is sealed by {shown(codec)}, and this process has no such codec: give it the "
+                f"{_named(what, name)} is sealed by {shown(codec)}, and this process has no such codec: give it the "
                 "codec of the producers, Recruiter(codec=…)"
             )
         try:
             context = _context(what, name, owner, sealed.get("of"))
             return decode(self._codec.decode(bytes(sealed["payload"]), context))["value"]
         except Exception as error:
-            raise PayloadSealed(f"{_told(what, name)} cannot be opened by {codec!r}: {error}") from error
+            raise PayloadSealed(f"{_named(what, name)} cannot be opened by {codec!r}: {error}") from error
 
 
 def is_sealed(value: Any) -> bool:
@@ -164,7 +164,7 @@ def _context(what: Sealed, name: str, owner: Owner, of: Any) -> bytes:
     return encode({"recruiter": what.value, "name": name, **bound})
 
 
-def _told(what: Sealed, name: str) -> str:
+def _named(what: Sealed, name: str) -> str:
     match what:
         case Sealed.ARGUMENTS:
             return f"the payload of task {name!r}"

@@ -73,6 +73,8 @@ def parsed(
     parse: Callable[[Document], T],
     options: CodecOptions[Document] = OPTIONS,
 ) -> Parsed[T]:
+    """Parses documents one by one. A document that cannot be read becomes an `Unreadable`, and does not stop the
+    others."""
     values: list[T] = []
     unreadable: list[Unreadable] = []
     for document in found:

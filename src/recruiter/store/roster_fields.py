@@ -47,6 +47,8 @@ class Assignment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseAnswer:
+    """The jobs of a worker before and after a release."""
+
     held: frozenset[JobId]
     """The jobs before the release: only the outcomes of these jobs may be written."""
     holding: Holding
@@ -54,6 +56,8 @@ class ReleaseAnswer:
 
 
 class Beat(NamedTuple):
+    """The answer to a heartbeat."""
+
     holding: Holding
     seen_at: datetime
     """The server's time."""
@@ -163,7 +167,7 @@ def released_from(before: Document, ids: Collection[JobId]) -> ReleaseAnswer:
 
 
 def registration_from(document: Document) -> RosterWorker:
-    """The parser for planning."""
+    """The parser for planning: the worker with the number of its jobs, not the jobs."""
     groups = field.texts(document, "groups", None)
     drained = field.mapping(document, "drained", None)
     field.whole(document, "term", most=HIGHEST_TERM)
@@ -233,6 +237,7 @@ def sessions_from(document: Document) -> list[tuple[int, SessionId]]:
 
 
 def last_entry_from(document: Document) -> LastEntry:
+    """The parser for the entry of a dead worker, or for its holds: invalid parts are skipped."""
     runs = document.get("running")
     running = {
         run["job"]: run["since"] if isinstance(run.get("since"), datetime) else None

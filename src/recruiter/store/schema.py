@@ -32,6 +32,8 @@ _OF_THE_SERVER = {"v", "ns", "background"}
 
 
 class Kind(StrEnum):
+    """The kinds of differences between the database and what this release wants."""
+
     NO_COLLECTION = "no collection"
     NO_INDEX = "no index"
     OTHER_INDEX = "other index"
@@ -41,6 +43,8 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
+    """A part of the database that is not as this release wants it."""
+
     kind: Kind
     collection: str
     index: str | None = None
@@ -71,11 +75,11 @@ def differences(database: Database[Document], wanted: Wanted) -> list[Difference
         wanted_options = {"validator": _as_stored(validator), **_CHECKED}
         if any(_as_stored(options).get(key) != value for key, value in wanted_options.items()):
             found.append(Difference(Kind.OTHER_VALIDATOR, name))
-        found.extend(_indexes(name, indexes, database.get_collection(name).list_indexes()))
+        found.extend(_index_differences(name, indexes, database.get_collection(name).list_indexes()))
     return found
 
 
-def _indexes(name: str, wanted: Sequence[IndexModel], existing: Any) -> Iterator[Difference]:
+def _index_differences(name: str, wanted: Sequence[IndexModel], existing: Any) -> Iterator[Difference]:
     there = {index["name"]: _comparable(index) for index in existing}
     for index in wanted:
         model = _comparable(index.document)
@@ -104,27 +108,27 @@ def prepare(
     """Creates missing parts, and updates the validators of existing collections only with `validators`; returns the
     changes. Raises StoreRefused if this user may not do it and a part is needed, or with `insist`."""
     left = {Kind.EXTRA_INDEX} if validators else {Kind.EXTRA_INDEX, Kind.OTHER_VALIDATOR}
-    todo = [difference for difference in differences(database, wanted) if difference.kind not in left]
-    other = [str(difference) for difference in todo if difference.kind == Kind.OTHER_INDEX]
-    if other:
+    to_make = [difference for difference in differences(database, wanted) if difference.kind not in left]
+    other_indexes = [str(difference) for difference in to_make if difference.kind == Kind.OTHER_INDEX]
+    if other_indexes:
         raise StoreError(
-            f"{', '.join(other)} in database {database.name} is not what this version of Recruiter needs: "
+            f"{', '.join(other_indexes)} in database {database.name} is not what this version of Recruiter needs: "
             "drop it in mongosh, then run `recruiter prepare`"
         )
     try:
-        for difference in todo:
+        for difference in to_make:
             _make(database, difference, *wanted[difference.collection])
     except OperationFailure as error:
         if error.code != UNAUTHORIZED:
             raise
-        missing = [str(difference) for difference in todo if insist or not difference.harmless]
+        missing = [str(difference) for difference in to_make if insist or not difference.harmless]
         if missing:
             raise StoreRefused(
                 f"database {database.name} is not prepared ({', '.join(missing)}), and this user may not prepare "
                 'it; run `recruiter prepare` once as a user who may ("Users and roles in MongoDB" in the documentation)'
             ) from error
         return []
-    return todo
+    return to_make
 
 
 def _make(

@@ -61,7 +61,7 @@ def run_transaction(
     after a commit with an unknown outcome. Raises DocumentLocked, with nothing written, when another transaction holds
     a document for longer than `locked_for` seconds."""
     deadline, pause = time.monotonic() + within, _BETWEEN_TRIES
-    write = _giving_up(write, locked_for)
+    write = _with_lock_timeout(write, locked_for)
     while True:
         try:
             with pymongo.timeout(max(0.001, deadline - time.monotonic())):
@@ -81,11 +81,12 @@ def run_transaction(
         pause = min(2 * pause, _LONGEST_BETWEEN)
 
 
-def _giving_up(write: Callable[[ClientSession], T], after: float) -> Callable[[ClientSession], T]:
-    """The same write, but after this time a conflict raises DocumentLocked, which the driver does not repeat."""
+def _with_lock_timeout(write: Callable[[ClientSession], T], after: float) -> Callable[[ClientSession], T]:
+    """The same write for `with_transaction`, which repeats it after a conflict. A conflict after this time raises
+    DocumentLocked instead, which is not repeated."""
     until = time.monotonic() + after
 
-    def giving_up(session: ClientSession) -> T:
+    def write_with_timeout(session: ClientSession) -> T:
         try:
             try:
                 return write(session)
@@ -98,7 +99,7 @@ def _giving_up(write: Callable[[ClientSession], T], after: float) -> Callable[[C
                 "another open transaction has written a document of this transaction; nothing was written"
             ) from error
 
-    return giving_up
+    return write_with_timeout
 
 
 def is_conflict(error: OperationFailure) -> bool:
@@ -122,6 +123,8 @@ def session_id(name: str, value: Any) -> SessionId | None:
 
 
 class Sessions:
+    """The sessions on which processes run their transactions, and which can be ended when a process dies."""
+
     def __init__(self, client: MongoClient[Document]) -> None:
         self._client = client
         self._uid: bytes | None = None
@@ -137,11 +140,13 @@ class Sessions:
 
     @store_call
     def end(self, session: SessionId) -> None:
-        named = dict(session) if isinstance(session, Mapping) else {"id": session}
-        if named.get("uid") == self._own_uid():
-            named.pop("uid", None)
+        """Ends a session, and with it the transaction that is open on it. Its locks are free then. Reports once, by
+        `on_refused`, if this user may not do it."""
+        to_end = dict(session) if isinstance(session, Mapping) else {"id": session}
+        if to_end.get("uid") == self._own_uid():
+            to_end.pop("uid", None)  # a user needs no privilege for its own sessions, which are named without it
         try:
-            self._client.admin.command("killSessions", [named], codec_options=OPTIONS)
+            self._client.admin.command("killSessions", [to_end], codec_options=OPTIONS)
         except OperationFailure as error:
             if error.code != UNAUTHORIZED:
                 raise

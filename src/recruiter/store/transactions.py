@@ -168,7 +168,7 @@ class Transactions:
                 released = self._roster.release(worker, batch.ids, session, facts)
             if released is None:
                 raise Superseded(f"worker {worker} is no longer on the roster; its results were dropped")
-            self._write(batch.only(released.held), session)
+            self._write_outcomes(batch.only(released.held), session)
             return released.holding
 
         with fence:
@@ -190,7 +190,7 @@ class Transactions:
         Superseded, with nothing written, when the worker is no longer on the roster."""
 
         def write(session: ClientSession) -> Marked:
-            held = self._roster.show_life(worker, session)
+            held = self._roster.prove_on_roster(worker, session)
             if held is None:
                 raise Superseded(f"worker {worker} is no longer on the roster; nothing was started")
             mine = [id for id in ids if id in held]
@@ -234,12 +234,13 @@ class Transactions:
     def _retire(
         self, worker: tuple[str, int] | Unreadable, decide: DecideOutcomes, session: ClientSession
     ) -> LastEntry | None:
+        """Inside the transaction: removes the entry of the worker, and writes the outcomes of the jobs that it ran."""
         entry = self._roster.remove(worker, session)
         if entry is None:
             return None
         jobs: list[Document] = []
         if entry.assigned:
-            # those marked as started or as running for long, and the first ones: it may have started them since
+            # Jobs that it reported or marked as started, and the first ones: it may have started them since.
             first = [*entry.running, *entry.assigned[:MAY_HAVE_STARTED]]
             query = {
                 "_id": {"$in": list(entry.assigned)},
@@ -247,7 +248,7 @@ class Transactions:
             }
             raw: Any = self._scheduled.collection.with_options(codec_options=RAW)
             jobs = [decode_leniently(bytes(document.raw)) for document in raw.find(query, session=session)]
-        self._write(decide(entry, jobs), session)
+        self._write_outcomes(decide(entry, jobs), session)
         return entry
 
     @store_call
@@ -259,7 +260,7 @@ class Transactions:
         def write(session: ClientSession, batch: OutcomeBatch) -> None:
             with fence.proving():
                 self._prove(term, holder, session)
-            self._write(batch, session)
+            self._write_outcomes(batch, session)
 
         with fence:
             self._without_archived(batch, write)
@@ -296,13 +297,15 @@ class Transactions:
         """Archives a job that ran in the process that created it and was never stored. With a custom id (`own_id`):
         false, with nothing written, when another job has that id."""
         if not own_id:
-            self._without_archived(OutcomeBatch({id: ended}), lambda session, batch: self._write(batch, session))
+            self._without_archived(
+                OutcomeBatch({id: ended}), lambda session, batch: self._write_outcomes(batch, session)
+            )
             return True
 
         def write(session: ClientSession) -> None:
             # Inserted and removed again, so that this and another insert of the same id cannot both succeed.
             self._scheduled.collection.insert_one({"_id": id}, session=session)
-            self._write(OutcomeBatch({id: ended}), session)
+            self._write_outcomes(OutcomeBatch({id: ended}), session)
 
         try:
             self._transaction(write, locked_for=LONGEST_TRANSACTION)
@@ -325,7 +328,7 @@ class Transactions:
 
     def archive(self, batch: OutcomeBatch, session: ClientSession) -> None:
         """Inside a transaction of the leader: archives jobs that no worker holds."""
-        self._write(batch, session)
+        self._write_outcomes(batch, session)
 
     @store_call
     def by_hand(self, write: Callable[[ClientSession], T], locked_for: float = _LOCKED_FOR_CALLERS_SECONDS) -> T:
@@ -384,7 +387,8 @@ class Transactions:
             return set()
         return {found["_id"] for collection in both for found in collection.find(query, {"_id": 1}, session=session)}
 
-    def _write(self, batch: OutcomeBatch, session: ClientSession) -> None:
+    def _write_outcomes(self, batch: OutcomeBatch, session: ClientSession) -> None:
+        """Inside a transaction: archives jobs or reschedules them, counts them, and leaves the markers of flows."""
         scheduled, archived = self._scheduled.collection, self._archived.collection
         if batch.archive:
             documents = [RawBSONDocument(ended.document) for ended in batch.archive.values()]

@@ -648,7 +648,7 @@ class Reader:
             sentence=sentences.of_problems(urgent) if known is not None else sentences.EXAMINING,
             findings=urgent,
             fine=[each for each in findings if each.level is Level.OK],
-            set_aside=[self._row(job, now) for job in store.archived.set_aside(_SET_ASIDE_SHOWN)],
+            set_aside=[self._row(job, now) for job in store.archived.jobs_set_aside(_SET_ASIDE_SHOWN)],
             past_actions=self.past_actions(),
             complete=known is not None,
         )

@@ -42,6 +42,8 @@ class ActionEntry:
 
 
 class Actions(ParsedCollection):
+    """The actions of people, for the audit trail."""
+
     name = NAME
 
     @store_call

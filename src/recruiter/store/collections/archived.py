@@ -79,6 +79,8 @@ VALIDATOR = validator("done why archived_at", done="bool", why="string", archive
 
 
 class Archived(JobCollection):
+    """The jobs that have ended."""
+
     name = NAME
 
     @store_call
@@ -137,7 +139,7 @@ class Archived(JobCollection):
         return list(parsed(NAME, rows, _row))
 
     @store_call
-    def set_aside(self, limit: int, since: datetime | None = None) -> Parsed[ArchivedJob]:
+    def jobs_set_aside(self, limit: int, since: datetime | None = None) -> Parsed[ArchivedJob]:
         """Malformed documents and jobs that crashed too often, each with its reason; without recovered jobs. The newest
         first."""
         query: Document = {**_SET_ASIDE, "recovered_as": None}
@@ -170,13 +172,13 @@ class Archived(JobCollection):
 
     @store_call
     def remove_failed(self, than: datetime, batch: int) -> int:
-        """The same for jobs that did not succeed and have no `keep_failed`."""
+        """Removes up to a batch of jobs without `keep_failed` that failed before `than`; returns their number."""
         query: Document = {"done": False, "keep_failed": None, "archived_at": {"$lt": than}, **NO_STEP}
         return self._remove(query, FAILED, batch)
 
     @store_call
     def remove_kept(self, now: datetime, batch: int) -> int:
-        """The same for jobs that did not succeed and have `keep_failed`."""
+        """Removes up to a batch of failed jobs that were kept for their own `keep_failed`; returns their number."""
         removed = 0
         for seconds in self._keep_times():
             old = now - timedelta(seconds=min(seconds, LONGEST_SECONDS))

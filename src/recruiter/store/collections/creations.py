@@ -25,6 +25,7 @@ def content_id(task: str, args: Any, method: str = DEFAULT_METHOD, *, exact_numb
 
 
 def _canonical(value: Any, exact_numbers: bool) -> Any:
+    """The form that all equal values share: sorted keys, and 2 instead of 2.0 unless `exact_numbers`."""
     if isinstance(value, dict):
         ordered = {key: _canonical(value[key], exact_numbers) for key in sorted(value)}
         if ordered.get(TAG) == "dict" and isinstance(ordered["value"], list):  # its keys are no strings

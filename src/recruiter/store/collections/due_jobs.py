@@ -93,40 +93,42 @@ class DueJobs(ParsedCollection):
     def due(self, lanes: Sequence[str], now: datetime, limit: int, held: Ids[JobId]) -> Parsed[JobId]:
         """The next due jobs of these lanes that are not held, by priority, then time."""
         if len(lanes) <= MAX_LANES_PER_QUERY:
-            return parsed(NAME, self._due({"_id": 1}, lanes, now, limit, held), id_of_document)
+            return parsed(NAME, self._find_due({"_id": 1}, lanes, now, limit, held), id_of_document)
         found = self.candidates(lanes, now, limit, held)
         return Parsed((candidate.id for candidate in found), found.unreadable)
 
     @store_call
     def candidates(self, lanes: Sequence[str], now: datetime, limit: int, held: Ids[JobId]) -> Parsed[Candidate]:
-        """The same, with the facts that a planner needs.
+        """Like `due`, with the facts that a planner needs.
 
-        MongoDB merges a limited number of lanes. Of more lanes, some at a time are asked for their portion and a little
-        more. If an answer ends before the last job that is wanted, there may be others in between, and these lanes are
-        asked for more. Held jobs are left out here: MongoDB would copy their ids for each lane of a query."""
+        MongoDB merges a limited number of lanes. So more lanes are asked in parts, each part for its portion of the
+        jobs and a little more. If the answer of a part is full and ends before the last wanted job, the part may have
+        jobs in between: it is asked again, for a larger portion. Then held jobs are left out here, not in the query:
+        MongoDB would copy their ids for each lane.
+        """
         if len(lanes) <= MAX_LANES_PER_QUERY:
-            return parsed(NAME, self._due(_PLANNED, lanes, now, limit, held), _candidate)
+            return parsed(NAME, self._find_due(_PLANNED, lanes, now, limit, held), _candidate)
         parts = [lanes[start : start + MAX_LANES_PER_QUERY] for start in range(0, len(lanes), MAX_LANES_PER_QUERY)]
         enough = limit + len(held)
         portion = min(enough, enough // len(parts) * 5 // 4 + _SPARE_JOBS_PER_QUERY)
-        answers = [parsed(NAME, self._due(_PLANNED, part, now, portion), _candidate) for part in parts]
+        answers = [parsed(NAME, self._find_due(_PLANNED, part, now, portion), _candidate) for part in parts]
         while True:
             free = [candidate for answer in answers for candidate in answer if candidate.id not in held]
             found = sorted(free, key=attrgetter("rank"))[:limit]
             last = found[-1].rank if len(found) == limit else None
-            short = [
+            parts_to_ask_again = [
                 number
                 for number, answer in enumerate(answers)
                 if len(answer) + len(answer.unreadable) == portion
                 and (last is None or not answer or answer[-1].rank < last)
             ]
-            if not short or portion == enough:
+            if not parts_to_ask_again or portion == enough:
                 return Parsed(found, (wrong for answer in answers for wrong in answer.unreadable))
             portion = min(enough, 4 * portion)
-            for number in short:
-                answers[number] = parsed(NAME, self._due(_PLANNED, parts[number], now, portion), _candidate)
+            for number in parts_to_ask_again:
+                answers[number] = parsed(NAME, self._find_due(_PLANNED, parts[number], now, portion), _candidate)
 
-    def _due(
+    def _find_due(
         self, fields: Document, lanes: Sequence[str], now: datetime, limit: int, held: Ids[JobId] = ()
     ) -> Cursor[Any]:
         query: Document = {"lane": {"$in": list(lanes)}, "scheduled_at": {"$lte": now}}
@@ -161,7 +163,8 @@ class DueJobs(ParsedCollection):
                 lower = {} if priority is None else {"priority": {"$lt": priority}}
                 queries.append(({"lane": lane, **lower, **_due_by(now, held)}, _MAX_JOBS_COMPARED_FOR_AGE))
             lowest_read = {}  # a lane in which no more jobs are found drops out
-            for candidate, since in parsed(NAME, self._first_of_each(queries, DUE, {"flow.due": 1}), _candidate_since):
+            first_jobs = self._first_of_each(queries, DUE, {"flow.due": 1})
+            for candidate, since in parsed(NAME, first_jobs, lambda job: (_candidate(job), waits_after(job))):
                 lane = str(candidate.lane)
                 oldest[lane] = min(since, oldest.get(lane, since))
                 lowest_read[lane] = candidate.priority
@@ -239,7 +242,7 @@ class DueJobs(ParsedCollection):
     @store_call
     def waiting_by_lane(self, at: datetime, within: float = 0.0) -> Parsed[tuple[str, int, int]]:
         """Each lane that has jobs, their number, and the number that are not due by then. Walks the index. Raises
-        StoreUnreachable if it takes longer than `within` seconds."""
+        StoreUnreachable if it takes longer than `within` seconds; 0 is no limit."""
         later = {"$sum": {"$cond": [{"$gt": ["$scheduled_at", at]}, 1, 0]}}
         counts = {"_id": "$lane", "jobs": {"$sum": 1}, "later": later}
         rows = self._raw.aggregate(
@@ -288,10 +291,6 @@ def _own_lane(document: Document) -> str:
     """The lane by its fields for a running job that is being cancelled, or is a step of a paused flow."""
     lane = text(document, "lane", longest=MAX_LANE_BYTES)
     return lane_of(document) if lane in (BLOCKED_LANE, CANCELLED_LANE) else lane
-
-
-def _candidate_since(document: Document) -> tuple[Candidate, datetime]:
-    return _candidate(document), waits_after(document)
 
 
 def _candidate(document: Document) -> Candidate:

@@ -71,6 +71,8 @@ UNCANCEL: Document = {**TOUCH, "$unset": {"ended": "", "cancel": ""}}
 
 @dataclass(frozen=True, slots=True)
 class StoredFlow:
+    """A flow, without its steps: these are jobs."""
+
     id: ObjectId
     name: str
     created_at: datetime
@@ -118,6 +120,8 @@ class Marker:
 
 
 class FlowCollection:
+    """The flows, and the markers by which the leader learns which of them it must check."""
+
     def __init__(self, flows: Collection[Document], markers: Collection[Document]) -> None:
         self.collection = flows
         self.markers = markers
@@ -189,7 +193,7 @@ class FlowCollection:
     def latest(
         self, limit: int, owner: str | None = None, running: bool | None = None, after: FlowPlace | None = None
     ) -> Parsed[StoredFlow]:
-        """The newest first; only flows of this owner, or only running or ended flows; `after` this place."""
+        """Up to `limit` flows, the newest first: `after` this place, of this owner, and only running or ended ones."""
         query: Document = dict(_THERE) if owner is None else {"username": owner, **_THERE}
         if after is not None:
             query["created_at"] = {"$lte": after.created_at}
@@ -263,14 +267,9 @@ class FlowCollection:
         return {document["_id"] for document in self.collection.find(query, {"_id": 1})}
 
     def forget(self, id: ObjectId, session: ClientSession) -> bool:
-        """Inside a transaction: from now on it is as if there were no such flow."""
-        marked = {**TOUCH, "$set": {"forgotten": True}}
-        return (
-            self.collection.update_one(
-                {"_id": id, "ended.at": {"$exists": True}}, marked, session=session
-            ).matched_count
-            == 1
-        )
+        """Inside a transaction: from now on it is as if there were no such flow. False if it has not ended."""
+        ended, forgotten = {"_id": id, "ended.at": {"$exists": True}}, {**TOUCH, "$set": {"forgotten": True}}
+        return self.collection.update_one(ended, forgotten, session=session).matched_count == 1
 
     @store_call
     def remove(self, id: ObjectId) -> None:
@@ -283,7 +282,6 @@ class FlowCollection:
 
 
 def flow_record(flow: StoredFlow) -> Document:
-    """The document of a new flow."""
     document: Document = {"_id": flow.id, "name": flow.name, "created_at": flow.created_at}
     if flow.owner is not None:
         document["username"] = flow.owner
@@ -320,12 +318,6 @@ def is_cancelled(flow: Document) -> InvalidFlow:
     return InvalidFlow(f"flow {name!r} ({id}) was cancelled by {by}; recover it before you add steps")
 
 
-def recovered_marker(flow: ObjectId, steps: Iterable[FlowStep]) -> Marker:
-    """Recovered steps wait again, and so do the steps that wait for them."""
-    named = frozenset(step.step for step in steps)
-    return Marker(flow, ended=named, added=named)
-
-
 def markers_of(ends: Iterable[JobEnd]) -> list[Marker]:
     """The markers that must be left when these are archived: one for each flow that they are steps of."""
     by_flow: dict[ObjectId, set[JobId]] = {}
@@ -351,16 +343,15 @@ def merged(markers: Iterable[Marker]) -> dict[ObjectId, Marker]:
     return {
         flow: Marker(
             flow,
-            ended=frozenset().union(*(marker.ended for marker in some)),
-            added=frozenset().union(*(marker.added for marker in some)),
-            all=any(marker.all for marker in some),
+            ended=frozenset().union(*(marker.ended for marker in of_flow)),
+            added=frozenset().union(*(marker.added for marker in of_flow)),
+            all=any(marker.all for marker in of_flow),
         )
-        for flow, some in by_flow.items()
+        for flow, of_flow in by_flow.items()
     }
 
 
 def _flow(document: Document) -> StoredFlow:
-    """The parser."""
     ended = fields.mapping(document, "ended", None)
     return StoredFlow(
         id=_object_id(document, "_id"),
@@ -384,7 +375,6 @@ def _end(place: str, value: Any) -> tuple[On, Document]:
 
 
 def _marker(document: Document) -> Marker:
-    """The parser."""
     steps = {name: frozenset(fields.array(document, name, fields.job_id, ())) for name in _LISTS}
     return Marker(
         _object_id(document, "flow"),

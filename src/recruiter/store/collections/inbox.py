@@ -39,7 +39,7 @@ def job_elsewhere(document: Mapping[str, Any], now: datetime) -> Job:
         try:
             return job_from({**document, **adopted_fields(dict(document), now)})
         except InvalidJob:
-            pass  # the leader will set it aside, in its time
+            pass  # the leader will set it aside
     raise not_adopted(document["_id"])
 
 

@@ -51,6 +51,8 @@ VALIDATOR = field.validator("term holder beats", term=_COUNTER, holder="null str
 
 @dataclass(frozen=True, slots=True)
 class Lease:
+    """The right to lead, until another process takes it over."""
+
     term: int
     holder: str | None
     beats: int
@@ -71,11 +73,15 @@ class Lease:
 
 
 class Renewed(NamedTuple):
+    """The answer to a renewal."""
+
     watched: bool
     """Whether another recruiter watches the lease."""
 
 
 class Leases(ParsedCollection):
+    """The lease of the leader."""
+
     name = NAME
 
     def __init__(self, collection: Collection[Document]) -> None:
@@ -145,7 +151,7 @@ class Leases(ParsedCollection):
         return readable(parse_one(NAME, bytes(found.raw), _lease)) if found is not None else None
 
     def _replace(self, seen: Unreadable, fresh: Mapping[str, Any], above: int) -> Lease | None:
-        """An unreadable lease cannot be renewed, so its holder no longer leads."""
+        """Replaces an unreadable lease, unless it has changed: it cannot be renewed, so its holder no longer leads."""
         stored = decode_leniently(seen.raw).get("term")
         last = stored if isinstance(stored, int) and 0 <= stored <= BELIEVED_TERM else 0
         document = {"_id": LEADER, "term": max(above, last) + 1, "beats": 0, **fresh}
@@ -164,8 +170,8 @@ class Leases(ParsedCollection):
         if found is None:
             return None
         watched_at = found.get("watched_at")  # by the server's clock, like `renewed_at`
-        gone = timedelta(seconds=WATCHED_SECONDS)
-        return Renewed(isinstance(watched_at, datetime) and found["renewed_at"] - watched_at < gone)
+        longest = timedelta(seconds=WATCHED_SECONDS)
+        return Renewed(isinstance(watched_at, datetime) and found["renewed_at"] - watched_at < longest)
 
     @store_call
     def watch(self) -> None:

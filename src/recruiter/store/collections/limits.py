@@ -41,6 +41,8 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Limits(ParsedCollection):
+    """The rules of people and applications: limits, pauses and fair shares; and the starts that count against rates."""
+
     name = NAME
 
     @store_call
@@ -134,8 +136,8 @@ class Limits(ParsedCollection):
 
     @store_call
     def note_starts(self, logs: Mapping[str, Sequence[Start]], term: int) -> None:
-        """Call this before the jobs are assigned: if the assignment fails, fewer jobs start than allowed, never more.
-        Raises Superseded when a newer leader has counted starts."""
+        """Stores the starts that count against rates. Call this before the jobs are assigned: if the assignment fails,
+        fewer jobs start than allowed, never more. Raises Superseded when a newer leader has counted starts."""
         of_a_leader = {"term": {"$type": ["int", "long"], "$lte": HIGHEST_TERM}}
         for bucket, log in logs.items():
             query = {"_id": f"{_STARTS}{bucket}", "$or": [{"term": {"$lte": term}}, {"$nor": [of_a_leader]}]}
@@ -193,6 +195,7 @@ class _Starts:
 
 
 def _rule(document: Document) -> _Limited | _Paused | _Starts | _Fair:
+    """The parser. The `_id` begins with the kind of the rule, except for a limit that a person has set."""
     name = fields.text(document, "_id")
     if name.startswith(_PAUSED):
         by, reason = fields.text(document, "by", None), fields.text(document, "reason", None)

@@ -37,6 +37,8 @@ VALIDATOR = field.validator(
 
 @dataclass(frozen=True, slots=True)
 class ProcessEntry:
+    """A recruiter or a cleaner, for reports."""
+
     id: str
     role: str
     host: str
@@ -48,6 +50,8 @@ class ProcessEntry:
 
 
 class Processes(ParsedCollection):
+    """The recruiters and cleaners that run now, for reports; workers are on the roster."""
+
     name = NAME
 
     @store_call

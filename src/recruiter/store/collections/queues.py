@@ -47,6 +47,8 @@ class Backlogs:
 
 
 class Queues(ParsedCollection):
+    """The numbers of waiting jobs, counted and kept for reports."""
+
     name = NAME
 
     def __init__(self, due_jobs: DueJobs, statistics: Collection[Document]) -> None:
@@ -113,7 +115,7 @@ def _is_wanted(kind: Kind, group: str | None, task: str | None) -> bool:
 
 
 def _depths(document: Document) -> list[Depth]:
-    """One value for the hour if its minutes were not read."""
+    """The samples in the document of an hour, by minute; the maxima of the hour if its minutes were not read."""
     hour = field.moment(field.mapping(document, "_id"), DEPTH)
     if "minutes" not in document:
         return [_depth(hour, document)]

@@ -167,8 +167,8 @@ class Roster(ParsedCollection):
         facts: Mapping[str, Any],
         settled: int | None = None,
     ) -> ReleaseAnswer | None:
-        """Removes these jobs from the worker's lists. With `settled`, only if the worker has made this number of
-        releases. None when the worker is off the roster, or has made another release."""
+        """Removes these jobs from the worker's lists, which ends its hold. With `settled`, only if the worker has made
+        this number of releases. None when the worker is off the roster, or has made another release."""
         query: Document = {"_id": worker} if settled is None else {"_id": worker, "settled": settled}
         released = {"$in": list(ids)}
         found = self.collection.find_one_and_update(
@@ -194,8 +194,9 @@ class Roster(ParsedCollection):
                 return released.holding
         return None
 
-    def show_life(self, worker: str, session: ClientSession) -> frozenset[JobId] | None:
-        """Inside a transaction: the jobs of the worker. It is a write, so that retiring the worker conflicts."""
+    def prove_on_roster(self, worker: str, session: ClientSession) -> frozenset[JobId] | None:
+        """Inside a transaction: the jobs of the worker; None if it was retired. It is a write, so that retiring the
+        worker conflicts."""
         found = self.collection.find_one_and_update(
             {"_id": worker}, {"$inc": {"beats": 1}}, projection={"assigned": 1}, session=session
         )
@@ -235,7 +236,7 @@ class Roster(ParsedCollection):
     @store_call
     def raise_term(self, term: int) -> None:
         """From here on no older leader can assign to any worker on the roster. Safe to repeat."""
-        with self._timed() as session:
+        with self._leader_write() as session:
             self.collection.update_many({"term": {"$lt": term}}, {"$set": {"term": term}}, session=session)
 
     def touch(self, worker: str, session: ClientSession) -> None:
@@ -281,7 +282,7 @@ class Roster(ParsedCollection):
             )
             for worker, jobs in assignments.items()
         ]
-        with self._timed() as session:
+        with self._leader_write() as session:
             return self.collection.bulk_write(writes, ordered=False, session=session).matched_count == len(writes)
 
     @store_call
@@ -295,12 +296,12 @@ class Roster(ParsedCollection):
             )
             for worker, offer in offers.items()
         ]
-        with self._timed() as session:
+        with self._leader_write() as session:
             return self.collection.bulk_write(writes, ordered=False, session=session).matched_count == len(writes)
 
     @contextlib.contextmanager
-    def _timed(self) -> Iterator[ClientSession]:
-        """A write of the leader: bounded by `patience`; stores the cluster time of its answer."""
+    def _leader_write(self) -> Iterator[ClientSession]:
+        """Around a write of the leader: bounds it by `patience`, and stores the cluster time of its answer."""
         client = self.collection.database.client
         with client.start_session(causal_consistency=False) as session, pymongo.timeout(self.patience):
             yield session

@@ -150,6 +150,8 @@ class Marked:
 
 
 class Scheduled(JobCollection):
+    """The jobs that have not ended, and the foreign documents in the inbox."""
+
     name = NAME
 
     # -- producing ---------------------------------------------------------------------------------------------
@@ -253,9 +255,9 @@ class Scheduled(JobCollection):
     def mark_debounced(
         self, jobs: Mapping[JobId, datetime], worker: str, at: datetime, session: ClientSession
     ) -> dict[JobId, bytes]:
-        """Inside the same transaction: writes that these debounced jobs are about to start here, unless they have been
-        postponed or cancelled since they were fetched with this `scheduled_at`. From now on no producer changes them.
-        Returns their new documents."""
+        """Inside a transaction that proves the hold: writes that these debounced jobs are about to start here, unless
+        they have been postponed or cancelled since they were fetched with this `scheduled_at`. From now on no producer
+        changes them. Returns their new documents."""
         mark = {"$set": {"started_by": worker, "started_at": at}, "$min": {"begun_at": at}}
         writes = [
             UpdateOne({"_id": id, "scheduled_at": due, "lane": {"$ne": CANCELLED_LANE}}, mark)
@@ -353,8 +355,8 @@ class Scheduled(JobCollection):
 
     @store_call
     def flag_cancelled(self, id: JobId, at: datetime, by: str | None, reason: str | None) -> bool:
-        """Raises the flag, and takes the job out of its lane so that no worker receives it. The leader archives it, or
-        its holder stops it. False when there is no such job; a second flag changes nothing."""
+        """Flags a job as cancelled, and takes it out of its lane so that no worker receives it. The leader archives it,
+        or its holder stops it. False when there is no such job; a second flag changes nothing."""
         flag: Document = {"cancel": {"at": at, "by": by, "reason": reason}}
         moved = {"$set": {**flag, "lane": CANCELLED_LANE}}
         cases = (
@@ -416,7 +418,7 @@ class Scheduled(JobCollection):
 
     @store_call
     def get(self, id: JobId) -> Job | None:
-        """Raises UnreadableDocument."""
+        """The job, if it has not ended. Raises UnreadableDocument, and StoreError if it is not adopted yet."""
         document = self._raw.find_one({"_id": id})
         if document is None:
             return None

@@ -58,11 +58,13 @@ _EARLIEST = datetime.min.replace(year=1970)
 
 
 class Schedulers(ParsedCollection):
+    """The schedulers of repeatable jobs."""
+
     name = NAME
 
     @store_call
     def put(self, scheduler: Scheduler) -> Scheduler | None:
-        """Creates it, or changes the scheduler with this urn; returns the previous scheduler.
+        """Creates a scheduler, or changes the scheduler with this urn; returns the previous one.
 
         Many processes may call this at the same time: one creates it, the others find it. A changed scheduler starts
         again: its next occurrence is the first after now. An unreadable one is replaced.
@@ -189,7 +191,7 @@ def _document(scheduler: Scheduler) -> Document:
 
 
 def _scheduler(document: Mapping[str, Any]) -> Scheduler:
-    """An invalid job makes the scheduler broken, not unreadable."""
+    """The parser. An invalid job makes the scheduler broken, not unreadable."""
     created_at = field.moment(document, "created_at")
     within = field.number(document, "must_succeed_within", None, least=0, most=LONGEST_SECONDS)
     paused = field.mapping(document, "paused", None)

@@ -66,6 +66,8 @@ _Key = tuple[datetime, str, str]
 
 
 class Statistics(ParsedCollection):
+    """The counts of ended jobs, by minute, hour and kind of job."""
+
     name = NAME
 
     def count(
@@ -76,8 +78,8 @@ class Statistics(ParsedCollection):
             self.collection.bulk_write(writes, ordered=False, session=session)
 
     def fold(self, now: datetime, session: ClientSession) -> int:
-        """Inside a transaction: adds up the counts of processes for past minutes; returns the number of documents that
-        were folded."""
+        """Inside a transaction: adds up the counts that processes have written for past minutes, by minute, hour and in
+        total, and removes their documents. Returns the number of these documents."""
         query = {"_id.writer": {"$exists": True}, "_id.at": {"$lt": minute_of(now - _LATE)}}
         # A document that cannot be read stays where it is, and does not keep the rest from being read.
         documents = self._raw.find(query, hint=TO_FOLD, session=session)
@@ -147,6 +149,8 @@ class Statistics(ParsedCollection):
         return list(islice((entry for entry in entries if isinstance(entry, Unreadable)), limit))
 
     def _read(self, since: datetime, until: datetime, only: Document) -> Iterator[RawBSONDocument]:
+        """The documents of whole hours by the hour, with the minutes that were not folded into them yet; the others by
+        the minute."""
         first, last = whole_hours(since, until)
         queries = [(_span("at", since, until), "_id_")]
         if first < last:
@@ -178,7 +182,6 @@ def counting(ends: Iterable[JobEnd], writer: UUID, attempted: Iterable[Attempted
 
 
 def tally(ends: Iterable[JobEnd], attempted: Iterable[Attempted] = ()) -> dict[_Key, Counts]:
-    """The counts of these ends and attempts."""
     tallied: dict[_Key, Counts] = {}
     for end in ends:
         if end.group is not None and end.task is not None:

@@ -73,6 +73,8 @@ def _key(document: Mapping[str, Any]) -> UniqueKey:
 
 
 class UniqueKeys(ParsedCollection):
+    """The keys of unique jobs, each with its last job."""
+
     name = NAME
 
     @store_call
@@ -81,11 +83,11 @@ class UniqueKeys(ParsedCollection):
         number of keys that were checked."""
         old = {"forget_at": {"$lt": now}}
         keys = self._parsed(lambda key: (key["_id"], key.get("job")), old, {"job": 1}, hint=FORGOTTEN, limit=batch)
-        there = waiting([job for _, job in keys if field.is_job_id(job)]) if keys else ()
+        existing = waiting([job for _, job in keys if field.is_job_id(job)]) if keys else ()
         writes: list[DeleteOne | UpdateOne] = [DeleteOne(this_document(key.raw)) for key in keys.unreadable]
         for key, job in keys:
             same = {"_id": key, "job": job, **old}  # no producer has used it since
-            exists = field.is_job_id(job) and job in there
+            exists = field.is_job_id(job) and job in existing
             writes.append(UpdateOne(same, {"$set": {"forget_at": now + KEPT}}) if exists else DeleteOne(same))
         bulk_write_unlocked(self.collection, writes)
         return len(writes)

@@ -63,6 +63,8 @@ _LANES_ASIDE = {WaitingState.CANCELLING: CANCELLED_LANE, WaitingState.BLOCKED: B
 
 
 class WaitingJobs:
+    """Finds the index along which jobs that no worker holds are searched."""
+
     def __init__(self, scheduled: Collection[Document]) -> None:
         self._scheduled = scheduled
 
@@ -93,6 +95,7 @@ class WaitingJobs:
     def _along_an_index(
         self, state: WaitingState, filter: JobFilter, now: datetime, after: Position | None
     ) -> Scan | None:
+        """The scan without bounds. The first index that applies is taken: it usually leaves the fewest jobs."""
         conditions = matching.of_waiting(filter, now)
 
         def scan(index: str, equal: Document, *answered: str, also: tuple[Document, ...] = (_IN_A_LANE,)) -> Scan:
@@ -112,6 +115,8 @@ class WaitingJobs:
         return self._in_lanes(filter, conditions, None if after is None else len(after) == len(_LANE_BY_LANE))
 
     def _in_lanes(self, filter: JobFilter, conditions: matching.Conditions, lane_by_lane: bool | None) -> Scan | None:
+        """The scan of all lanes that may have such jobs, in the order of their turns if MongoDB can merge that many
+        lanes, else lane by lane. A listing that continues has decided that before (`lane_by_lane`)."""
         lanes = [
             lane
             for group in filter.group or (None,)
@@ -140,6 +145,8 @@ def _has_wanted_jobs(lane: Lane, filter: JobFilter) -> bool:
 
 
 class EndedJobs:
+    """Finds the index along which ended jobs are searched."""
+
     def __init__(self, archived: Collection[Document]) -> None:
         self._archived = archived
 
@@ -154,7 +161,7 @@ class EndedJobs:
                 return None
             if len(whys) < len(known):
                 conditions["why"] = {"why": {"$in": whys}}
-        index, alternatives, answered = self._best(filter, conditions)
+        index, alternatives, answered = self._choose_index(filter, conditions)
         if not alternatives:
             return None
         bounds, residual = tuple(matching.ended_between(filter, now)), matching.residual(conditions, *answered)
@@ -167,7 +174,7 @@ class EndedJobs:
         groups = self._values("group", whys)
         return set(groups), set(self._values("task", {**whys, "group": {"$in": groups}}))
 
-    def _best(
+    def _choose_index(
         self, filter: JobFilter, conditions: matching.Conditions
     ) -> tuple[str, tuple[Document, ...], tuple[str, ...]]:
         """An index, the equalities on its first fields, and the conditions that it answers. The first index that
@@ -198,9 +205,10 @@ class EndedJobs:
         return archived.BY_AGE, ({},), ()
 
     def _by_why(self, filter: JobFilter, conditions: matching.Conditions) -> tuple[Document, ...] | None:
+        """The queries along the index by reason, group and task; None if there are no reasons, or too many."""
         whys: list[str] = conditions["why"]["why"]["$in"] if "why" in conditions else self._values("why", {})
         if not 0 < len(whys) <= MOST_MERGED:
-            return None  # no job has ended, or a policy of the application invents reasons
+            return None  # a policy of the application may invent reasons
         of_whys: Document = {"why": {"$in": whys}}
         groups = filter.group or self._values("group", of_whys)
         tasks: dict[str, Sequence[str]] = {

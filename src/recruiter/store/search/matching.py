@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
-from typing import Any
 
 from recruiter.domain.duration import Moment, resolved
 from recruiter.domain.search.filter import JobFilter
@@ -78,7 +77,9 @@ def of_waiting(filter: JobFilter, now: datetime) -> Conditions:
     if filter.tag:
         conditions["tag"] = {"tags": {"$all": list(filter.tag)}}
     if filter.error:
-        conditions["error"] = {"last_execution.class": {"$in": [_ends_with(name) for name in filter.error]}}
+        # A class name matches with any module; a name with a module is compared exactly.
+        names = [name if "." in name else re.compile(rf"(^|\.){re.escape(name)}$") for name in filter.error]
+        conditions["error"] = {"last_execution.class": {"$in": names}}
     if filter.args:
         wanted = [{"$or": [{f"args.{path}": {"$eq": value}} for value in values]} for path, values in filter.args]
         conditions["args"] = {"$and": [{"args": {"$exists": True}}, *wanted]}  # set-aside documents have no arguments
@@ -89,11 +90,6 @@ def of_waiting(filter: JobFilter, now: datetime) -> Conditions:
     for condition in _in_time("created_at", filter.created_since, filter.created_until, now):
         conditions["created"] = condition
     return conditions
-
-
-def _ends_with(name: str) -> Any:
-    """A class name with any module; a name with a module is compared exactly."""
-    return name if "." in name else re.compile(rf"(^|\.){re.escape(name)}$")
 
 
 def _between(start: str, end: str, least: timedelta) -> Document:

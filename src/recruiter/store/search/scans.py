@@ -49,6 +49,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Found:
+    """The answer to one page of a scan."""
+
     documents: list[tuple[Position, Document]]
     """In order, each with its position."""
     reached: Position | None
@@ -59,6 +61,8 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
+    """A search along one index, in its order."""
+
     collection: Collection[Document]
     index: str
     order: Order
@@ -71,7 +75,8 @@ class Scan:
 
     @store_call
     def page(self, after: Position | None, limit: int, window: int, fields: Mapping[str, Any] | None = None) -> Found:
-        """Up to `limit` documents after this position. With a residual condition it may find none before the end."""
+        """Up to `limit` documents after this position. With a residual condition, only the next `window` documents are
+        read: there may be none among them, and more behind them."""
         upto = self._end_of_window(after, window) if self.residual else None
         documents: list[Document] = []
         for part in index_ranges(self.order, after, upto):
@@ -88,8 +93,8 @@ class Scan:
 
     @store_call
     def count(self, after: Position | None, most: int | None, window: int) -> tuple[int, Position | None]:
-        """The number of documents after this position, up to `most`, and the position to continue after. Without a
-        residual condition the index alone answers."""
+        """The number of documents after this position, up to `most`, and the position to continue after. With a
+        residual condition, only the next `window` documents are read; without one, the index alone answers."""
         upto = self._end_of_window(after, window) if self.residual else None
         number = 0
         for part in index_ranges(self.order, after, upto):

@@ -70,6 +70,8 @@ class _FoundJob(NamedTuple):
 
 
 class JobSearch:
+    """Finds the jobs that a filter selects, page by page: running, waiting and ended ones."""
+
     def __init__(self, scheduled: Collection[Document], archived: Collection[Document], roster: Roster) -> None:
         self.scheduled = scheduled.with_options(codec_options=LENIENT)
         self.waiting = WaitingJobs(self.scheduled)
@@ -131,13 +133,15 @@ class _Listing:
         self.holds = search.roster.holds() if set(self._sections) - {ENDS} else {}
 
     def page(self, limit: int, fields: Projection) -> Page[_FoundJob]:
+        """Up to `limit` jobs from the cursor on, section by section. The page is shorter when it would have to read too
+        many documents."""
         section, position = self._begin.section or self._section_after(None), self._begin.position
         found: list[_FoundJob] = []
         looked = 0
         while section is not None and len(found) <= limit and looked < LOOKS_AT:
             # one more than wanted, to know whether there is one
             window = min(WINDOW, LOOKS_AT - looked)
-            part = self._part(section, position, limit + 1 - len(found), window, fields)
+            part = self._read_section(section, position, limit + 1 - len(found), window, fields)
             found += (_FoundJob(section, place, document) for place, document in part.documents)
             looked, position = looked + part.looked_at, part.reached
             section = self._section_after(section) if position is None else section
@@ -150,12 +154,13 @@ class _Listing:
         return Page(tuple(job for job in found if latest[repr(job.document["_id"])] is job), following, looked)
 
     def count(self, most: int | None) -> Count:
+        """The number of jobs in all sections; with `most`, it stops at that number, or where a page would stop."""
         number = looked = 0
         for section in self._sections:
             position: Position | None = None
             while True:
                 left = None if most is None else most - number
-                counted, position, read = self._count_part(section, position, left)
+                counted, position, read = self._count_section(section, position, left)
                 number += counted
                 looked += read
                 more = position is not None or section != self._sections[-1]
@@ -170,20 +175,23 @@ class _Listing:
         later = self._sections if section is None else self._sections[self._sections.index(section) + 1 :]
         return later[0] if later else None
 
-    def _part(self, section: str, after: Position | None, limit: int, window: int, fields: Projection) -> Found:
+    def _read_section(self, section: str, after: Position | None, limit: int, window: int, fields: Projection) -> Found:
+        """The next jobs of a section. Raises InvalidFilter if the position does not belong to this section."""
         if section not in self._sections:
-            raise _stale()
+            raise _stale_cursor()
         if section == RUNNING:
             return self._running(after, limit, fields)
         scan = self._scan(section, after)
         if scan is None:
             return Found([], None, 0)
         if after is not None and len(after) != len(scan.order):
-            raise _stale()
+            raise _stale_cursor()
         return scan.page(after, limit, window, fields)
 
-    def _count_part(self, section: str, after: Position | None, most: int | None) -> tuple[int, Position | None, int]:
-        """The number, the position to continue after, and the number of documents read."""
+    def _count_section(
+        self, section: str, after: Position | None, most: int | None
+    ) -> tuple[int, Position | None, int]:
+        """The number of jobs after this position, the position to continue after, and the number of documents read."""
         if section == RUNNING:
             found = self._running(None, len(self.holds) + 1, _ONLY_IDS)
             return len(found.documents), None, found.looked_at
@@ -203,7 +211,7 @@ class _Listing:
     def _running(self, after: Position | None, limit: int, fields: Projection) -> Found:
         """Jobs that workers hold: the longest running first, jobs that have not started last."""
         if after is not None and not (len(after) == 2 and isinstance(after[0], datetime) and isinstance(after[1], str)):
-            raise _stale()
+            raise _stale_cursor()
         wanted = ((id, hold) for id, hold in self.holds.items() if self._has_hold(hold))
         order = sorted(((hold.since or LAST_MOMENT, str(id), id) for id, hold in wanted), key=lambda place: place[:2])
         places = [place for place in order if after is None or place[:2] > after]
@@ -257,6 +265,8 @@ _MAX_CURSOR_VALUES = 4
 
 @dataclass(frozen=True, slots=True)
 class _Cursor:
+    """The place where the next page begins; people get it as text."""
+
     section: str | None
     """The section to continue in; None before the first."""
     position: Position | None
@@ -271,15 +281,15 @@ class _Cursor:
 
 
 def _cursor_from(text: str, filter: JobFilter) -> _Cursor:
-    """Raises InvalidFilter if it is not a cursor of this filter."""
-    none = InvalidFilter(f"{shown(text, 60)} is not a cursor; give the `next` of the previous page")
+    """The cursor that a caller hands back. Raises InvalidFilter if it is not a cursor of this filter."""
+    no_cursor = InvalidFilter(f"{shown(text, 60)} is not a cursor; give the `next` of the previous page")
     if not isinstance(text, str) or len(text) > _MAX_CURSOR_CHARACTERS:
-        raise none
+        raise no_cursor
     try:
         found = decode(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
         section, position, began_at, fingerprint = found["s"], found["p"], found["t"], found["f"]
     except (binascii.Error, BSONError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        raise none from None
+        raise no_cursor from None
     if fingerprint != filter.fingerprint:
         raise InvalidFilter(
             "this cursor belongs to another filter; use it with the filter it came from, or start again without it"
@@ -288,9 +298,9 @@ def _cursor_from(text: str, filter: JobFilter) -> _Cursor:
     known = all(isinstance(value, _VALUES) and not isinstance(value, bool) for value in values)
     sound = known and len(values) <= _MAX_CURSOR_VALUES
     if not sound or not isinstance(section, str) or not isinstance(began_at, datetime):
-        raise none
+        raise no_cursor
     return _Cursor(section, tuple(position) if position is not None else None, began_at)
 
 
-def _stale() -> InvalidFilter:
+def _stale_cursor() -> InvalidFilter:
     return InvalidFilter("this cursor is no longer valid; start again without --after")
