@@ -40,6 +40,8 @@ MAX_ADOPTED_PER_PASS = 100
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
+    """The effects of one pass over the inbox."""
+
     adopted: int
     set_aside: tuple[tuple[Any, str], ...]
     """Ids and reasons."""
@@ -48,7 +50,8 @@ class Adoption:
 
 
 def adopt(store: Store, term: int, holder: str, now: datetime) -> Adoption:
-    """Handles the documents in the inbox. Only the leader may: no worker can hold a document before it is adopted."""
+    """Turns documents in the inbox into jobs, or sets them aside; one pass. Only the leader may: no worker can hold a
+    document before it is adopted."""
     good: list[tuple[Document, Document]] = []
     raws: list[bytes] = []
     rejects: list[Unreadable] = []
@@ -72,7 +75,7 @@ def adopt(store: Store, term: int, holder: str, now: datetime) -> Adoption:
     aside = set_aside(store, term, holder, now, rejects, unlocked(now))
     adopted = [document for place, (document, _) in enumerate(good) if place not in refused]
     locks = ((document["_id"], document.get("locked_by")) for document in adopted)
-    taken_over = tuple((id, holder) for id, holder in locks if isinstance(holder, str) and holder)
+    taken_over = tuple((id, locker) for id, locker in locks if isinstance(locker, str) and locker)
     return Adoption(len(adopted), aside, taken_over)
 
 
@@ -89,7 +92,7 @@ def set_aside(
     done: list[tuple[Any, str]] = []
     for reject in rejects:
         with suppress(DocumentLocked):  # the next pass tries it again
-            if _set_aside(store, term, holder, now, reject, still or {}):
+            if _archive_as_malformed(store, term, holder, now, reject, still or {}):
                 done.append((_id(reject.raw), reject.reason))
     return tuple(done)
 
@@ -102,17 +105,19 @@ def set_jobs_aside(
     return set_aside(store, term, holder, now, (document for document in whole if document is not None))
 
 
-def _set_aside(
+def _archive_as_malformed(
     store: Store, term: int, holder: str, now: datetime, reject: Unreadable, still: Mapping[str, Any]
 ) -> bool:
+    """Replaces an invalid document by a record in the archive, under its own id if that is a free job id. False if the
+    document no longer exists, or no longer matches `still`."""
     record = {"done": False, "why": Why.MALFORMED, "reason": cut(reject.reason), "archived_at": now}
     id = _id(reject.raw)
-    name = id if is_job_id(id) and not store.archived.exists(id) else new_id()
+    record_id = id if is_job_id(id) and not store.archived.exists(id) else new_id()
     document = {"$and": [this_document(reject.raw), still]} if still else this_document(reject.raw)
     place = place_in_flow(reject.raw) if not still else {}  # a foreign document cannot be a step
 
     def move(original: Any) -> bool:
-        kept = {"_id": name, **record, **place, "original": original}
+        kept = {"_id": record_id, **record, **place, "original": original}
         return store.transactions.set_aside(kept, document, term, holder)
 
     # it may be too deep or too large to be a part of another document: each form is smaller than the one before

@@ -139,7 +139,7 @@ def _from_lookahead(
     open_pools: Sequence[WorkerPool],
     snapshot: Callable[[], object],
 ) -> Round | None:
-    """Gives jobs that an earlier round has found; None if they do not fill the room."""
+    """Assigns jobs that an earlier round has found beyond its room; None if they do not fill the room now."""
     if len(open_pools) != 1:
         return None  # jobs are found ahead for a single pool only
     pool = open_pools[0]
@@ -454,7 +454,7 @@ def assign_new(
     ]
     offers = vacancies.offers(usable) if usable and not rules.blocked else None
     if not offers:
-        return not arrivals  # none of them can be given now: that takes a round
+        return not arrivals  # none of them can be given without a round
     return store.roster.offer(offers, term) and len(usable) == len(arrivals)
 
 

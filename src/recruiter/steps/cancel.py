@@ -42,8 +42,8 @@ def cancel(store: Store, clock: Clock, id: JobId, by: str | None = None, reason:
 def cancel_some(
     store: Store, filter: JobFilter, ids: Sequence[JobId], now: datetime, by: str | None, reason: str | None
 ) -> int:
-    """The same for jobs that a filter has found, if they still match it; returns their number. Jobs that have ended or
-    are flagged already are not counted."""
+    """Asks for jobs to be cancelled that a filter has found, if they still match it; returns their number. Jobs that
+    have ended or are flagged already are not counted."""
     fields = matching.residual(matching.of_waiting(filter, now), "worker", "slow")
     conditions = [*fields, *matching.due_between(filter, now)]
     return store.scheduled.flag_some(ids, conditions, {"at": now, "by": by, "reason": reason})
@@ -88,8 +88,8 @@ def _archive(
     outcome: Callable[[Document, datetime], ToArchive],
     on_archived: OnArchived,
 ) -> Parsed[JobId]:
-    """If MongoDB refuses an outcome, a smaller form of it is archived. A job that another transaction holds is left for
-    the next pass."""
+    """Archives jobs that no worker holds, with this outcome; returns their ids. If MongoDB refuses an outcome, a
+    smaller form of it is archived. A job that another transaction holds is left for the next pass."""
     left: set[JobId] = set()
 
     def write(archive: Sequence[tuple[JobId, ToArchive]]) -> None:

@@ -50,14 +50,14 @@ def change_one(store: Store, id: JobId, change: JobChange) -> None:
 
 
 def change_some(store: Store, filter: JobFilter, ids: Sequence[JobId], change: JobChange) -> int:
-    """The same for jobs that a filter has found, if they are still such; returns how many. Jobs that cannot be changed
-    stay unchanged."""
+    """Changes jobs that a filter has found, if they still match it; returns how many. Jobs that cannot be changed stay
+    unchanged."""
     fields = matching.residual(matching.of_waiting(filter, change.at), "worker", "slow")
     return store.changes.apply(change, ids, [*fields, *matching.due_between(filter, change.at)])
 
 
 def _refusal(store: Store, id: JobId, change: JobChange) -> RecruiterError | None:
-    """Why nothing was changed; None if there was nothing to change."""
+    """The error of a change that changed nothing; None if the job is already as wanted."""
     job, hold = f"job {id_told(id)}", store.roster.holder(id)
     document = store.scheduled.document(id)
     if document is None:

@@ -50,7 +50,7 @@ def remove(store: Store, id: JobId) -> None:
 
 
 def remove_some(store: Store, filter: JobFilter, ids: Sequence[JobId], now: datetime) -> int:
-    """The same for jobs that a filter has found; returns their number."""
+    """Removes ended jobs that a filter has found; returns their number."""
     return store.archived.remove(ids, matching.residual(matching.of_ended(filter, now)))
 
 

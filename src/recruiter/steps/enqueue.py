@@ -90,7 +90,8 @@ class _Caller:
 
 
 class Enqueuer:
-    """`silent` is called with a description when MongoDB has not answered for a second."""
+    """Stores new jobs, in one write for concurrent callers. `silent` is called with a description when MongoDB has not
+    answered for a second."""
 
     def __init__(self, store: Store, silent: Callable[[str], None] = lambda _: None) -> None:
         self._scheduled = store.scheduled
@@ -150,7 +151,7 @@ class Enqueuer:
                     if not first:
                         unknown_jobs = f"it is not known which of these {len(left):,} jobs are stored"
                         raise StoreUnreachable(f"{error}; {unknown_jobs}") from error
-                    return errors | _given_up(left, first, len(documents), error)
+                    return errors | _errors_of_the_rest(left, first, len(documents), error)
                 for index, refused in refusals.items():
                     errors[first + index] = refusal(documents[index]["_id"], documents[index]["task"], refused)
             start += len(part)
@@ -229,6 +230,7 @@ class Enqueuer:
         return len(calls)
 
     def _store(self, calls: list[_Caller], documents: list[RawBSONDocument]) -> None:
+        """Writes the documents of these calls, notes the error of each call, and wakes the callers."""
         try:
             with answered_within(self._patience):
                 refusals = self._scheduled.insert(documents)
@@ -260,10 +262,11 @@ def _wake(futures: list[asyncio.Future[None]]) -> None:
             future.set_result(None)
 
 
-def _given_up(
+def _errors_of_the_rest(
     left: Sequence[RawBSONDocument], first: int, on_their_way: int, error: StoreUnreachable
 ) -> dict[int, RecruiterError]:
-    """The errors of jobs of which the first `on_their_way` may be stored; `first` is the position of the first."""
+    """The errors of all jobs from position `first` on: the first `on_their_way` of them may be stored, the others are
+    not."""
     return {
         first + number: unknown(document["_id"], str(error))
         if number < on_their_way
@@ -295,7 +298,8 @@ def _copy(error: BaseException) -> BaseException:
 
 
 def by_size(documents: Sequence[RawBSONDocument]) -> list[tuple[int, list[RawBSONDocument]]]:
-    """Pieces with their starting place, each small enough that one huge job does not fail its neighbours."""
+    """Splits documents into pieces of limited size, each with the place where it starts. Each piece is one write: one
+    huge job must not fail its neighbours."""
     pieces: list[tuple[int, list[RawBSONDocument]]] = []
     size = LARGEST_JOB
     for place, document in enumerate(documents):

@@ -95,6 +95,8 @@ def no_limit(_seconds: float) -> AbstractContextManager[None]:
 
 
 class Executor:
+    """Runs jobs, one attempt after the other or many at the same time, and returns their outcomes."""
+
     def __init__(
         self,
         registry: Registry,
@@ -160,6 +162,7 @@ class Executor:
     # -- one attempt ---------------------------------------------------------------------------------------------
 
     def _attempt(self, raw: bytes, interruptible: Interruptible, hard: Limit, on_progress: OnProgress) -> Awaiting:
+        """The whole attempt, from the stored document to the outcome. Every error becomes an outcome."""
         started_at = self._clock.now()
         try:
             document = decode(raw)
@@ -172,7 +175,7 @@ class Executor:
             return outcomes.unreadable(id_of(raw), raw, started_at, f"cannot be read: {error}")
         attempt = Attempt(document, started_at, self, on_progress)
         token = running.set(attempt)
-        self._follow(attempt)
+        self._let_instruments_follow(attempt)
         try:
             outcome = yield from self._run(task, attempt, interruptible, hard)
             if self.worker == HERE and isinstance(outcome, Rescheduled):
@@ -210,35 +213,36 @@ class Executor:
     # -- what happens --------------------------------------------------------------------------------------------
 
     def _run(self, task: TaskDefinition, attempt: Attempt, interruptible: Interruptible, hard: Limit) -> Awaiting:
+        """Runs the job, and returns the outcome that follows from its result or error."""
         calls: list[Call] = []
         timeout, payload = attempt.document.get("timeout"), self._payload(attempt.document)
         try:
             with nullcontext() if timeout is None else _Timed(timeout, interruptible, hard):
-                result = yield from self._called(task, attempt, interruptible, payload, calls)
+                result = yield from self._call_job(task, attempt, interruptible, payload, calls)
             stored = _stored(task, attempt.document, payload, result) if _committed(attempt) is None else None
         except BaseException as error:  # SystemExit and KeyboardInterrupt are the job's, not the worker's
             interruptible.leave()
             call = calls[-1] if calls else None
             if _committed(attempt) is not None:
-                return (yield from self._settled(attempt, call, _as_meant(error, interruptible), None))
+                return (yield from self._settled(attempt, call, _real_error(error, interruptible), None))
             if isinstance(error, PayloadSealed) and call is None:  # another worker may have the key
                 return outcomes.unopened(attempt.document, self._clock.now(), str(error))
             if isinstance(error, RetryLater | JobPauses):
                 return (yield from self._later(attempt, call, error))
             if isinstance(interruptible.error, JobCancelled):  # whatever it raised on its way out
                 return (yield from self._cancelled(attempt, call, interruptible.error))
-            return (yield from self._failed(attempt, call, _as_meant(error, interruptible)))
+            return (yield from self._failed(attempt, call, _real_error(error, interruptible)))
         if _committed(attempt) is not None:
             return (yield from self._settled(attempt, calls[-1], None, result))
         ended_at = self._clock.now()
-        notes = yield from self._succeeded(attempt, calls[-1], result, ended_at)
+        notes = yield from self._call_after_success(attempt, calls[-1], result, ended_at)
         changed = _changed_code(attempt)
         execution = Execution(
             attempt.started_at, ended_at, self.worker, notes=(*notes, *filter(None, [changed])), span=attempt.span
         )
         return outcomes.succeeded(_with_progress(attempt), execution, ended_at, stored)
 
-    def _called(
+    def _call_job(
         self,
         task: TaskDefinition,
         attempt: Attempt,
@@ -256,7 +260,7 @@ class Executor:
                     try:
                         call = task.call(args, document.get("method") or DEFAULT_METHOD)
                     except InvalidArguments as error:
-                        raise _without_results(document, error) from None
+                        raise _with_missing_steps(document, error) from None
                     calls.append(call)
                     if len(calls) == 1:
                         self._tell(attempt, call, "job.started")
@@ -284,12 +288,12 @@ class Executor:
             yield asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE)
 
-    def _succeeded(self, attempt: Attempt, call: Call, result: Any, ended_at: datetime) -> Awaiting:
+    def _call_after_success(self, attempt: Attempt, call: Call, result: Any, ended_at: datetime) -> Awaiting:
         """Calls finalizers and listeners after a success; returns what went wrong in the finalizers."""
         finalizers = call.finalizers
         notes: tuple[str, ...] = ()
         if finalizers:
-            notes = yield from _all(
+            notes = yield from _call_finalizers(
                 ("after_success", finalizers.after_success, result), ("finalize", finalizers.finalize, None)
             )
         _follow_end(attempt, AttemptEnd("succeeded"))
@@ -298,12 +302,13 @@ class Executor:
         return notes
 
     def _settled(self, attempt: Attempt, call: Call | None, error: BaseException | None, returned: Any) -> Awaiting:
-        """The job has ended in its own transaction. Events after the commit change nothing, and are noted."""
+        """The outcome of a job that has ended in its own transaction. Errors and results that came after the commit
+        change nothing; they are noted."""
         committed = _committed(attempt)
         assert committed is not None
         notes: tuple[str, ...] = ()
         if call is not None:
-            notes = yield from self._succeeded(attempt, call, attempt.result, self._clock.now())
+            notes = yield from self._call_after_success(attempt, call, attempt.result, self._clock.now())
         if error is not None and not (isinstance(error, JobEnded) and attempt.run.answer_was_lost):
             notes += (f"raised {exception_names(type(error))[0]} after its transaction: {said_by(error)}",)
         elif returned is not None and attempt.stored_result is None:
@@ -346,18 +351,19 @@ class Executor:
             run.note(run.store.transactions.sessions.id_of(session))
 
     def _run_of(self, attempt: Attempt) -> Run:
+        """The writer of the job, made at the first call: for its checkpoints, its waits and its own transaction."""
         if attempt.over:
             raise NoCurrentJob(f"job {id_told(attempt.id)} has ended and can write nothing more")
         owner: Any = self.application_of(attempt.document["task"])
         if owner is None:
             raise NoCurrentJob("this job runs without an application")
-        succeeded, stored = partial(self._ending_now, attempt), self.worker != HERE
+        succeeded, stored = partial(self._outcome_now, attempt), self.worker != HERE
         about = (lambda: owner.store, attempt.document, self.worker, attempt.started_at, succeeded)
         run: Run = attempt.made("run", lambda: Run(*about, stored=stored))
         return run
 
-    def _ending_now(self, attempt: Attempt) -> ToArchive:
-        """The outcome, if the job succeeds now."""
+    def _outcome_now(self, attempt: Attempt) -> ToArchive:
+        """The outcome of a job that ends in its own transaction: it succeeds now."""
         now = self._clock.now()
         said = {} if attempt.said is None else progress_fields(attempt.said.so_far())
         notes = tuple(filter(None, [_changed_code(attempt)]))
@@ -366,6 +372,7 @@ class Executor:
         return outcomes.succeeded(document, execution, now, attempt.stored_result)
 
     def _failed(self, attempt: Attempt, call: Call | None, error: BaseException) -> Awaiting:
+        """Decides about a failed attempt, calls finalizers and listeners, and returns the outcome."""
         now = self._clock.now()
         try:
             decision = outcomes.decide_for(attempt.document, self.policy(attempt.document), now, error)
@@ -375,7 +382,7 @@ class Executor:
         notes: tuple[str, ...] = ()
         if call is not None:
             finalizers = call.finalizers
-            notes = yield from _all(
+            notes = yield from _call_finalizers(
                 ("after_failure", finalizers.after_failure, error),
                 ("after_last_failure", finalizers.after_last_failure if is_last else (), error),
                 ("finalize", finalizers.finalize, error),
@@ -399,9 +406,10 @@ class Executor:
         return outcome
 
     def _cancelled(self, attempt: Attempt, call: Call | None, cancelled: JobCancelled) -> Awaiting:
+        """Calls finalizers and listeners of a job that was cancelled while it ran, and returns the outcome."""
         notes: tuple[str, ...] = ()
         if call is not None:
-            notes = yield from _all(("finalize", call.finalizers.finalize, cancelled))
+            notes = yield from _call_finalizers(("finalize", call.finalizers.finalize, cancelled))
         now = self._clock.now()
         _follow_end(attempt, AttemptEnd("cancelled", cancelled))
         self._tell(attempt, call, "job.cancelled", by=cancelled.by, reason=cancelled.reason)
@@ -412,7 +420,7 @@ class Executor:
         return outcomes.cancelled({**_with_progress(attempt), "cancel": flag}, now, execution)
 
     def _later(self, attempt: Attempt, call: Call | None, later: RetryLater | JobPauses) -> Awaiting:
-        """The job asked to run later, and nothing has failed; unless it asks for the impossible."""
+        """The outcome of a job that asked to run later: nothing has failed, unless it asks for the impossible."""
         now = self._clock.now()
         try:
             until = _until(later, now)
@@ -421,7 +429,7 @@ class Executor:
         except RecruiterError as error:
             return (yield from self._failed(attempt, call, error))
         if call is not None:
-            yield from _all(("finalize", call.finalizers.finalize, None))
+            yield from _call_finalizers(("finalize", call.finalizers.finalize, None))
         _follow_end(attempt, AttemptEnd("snoozed", next_at=until))
         self._tell(attempt, call, "job.snoozed", next=until, reason=said_by(later))
         changed = _changed_code(attempt) if isinstance(later, JobPauses) else None
@@ -432,7 +440,7 @@ class Executor:
         also = {"conflicts": (document.get("conflicts") or 0) + 1} if isinstance(later, _Conflict) else {}
         return outcomes.snoozed(document, now, until, said_by(later), started_at, also=also)
 
-    def _follow(self, attempt: Attempt) -> None:
+    def _let_instruments_follow(self, attempt: Attempt) -> None:
         if not any(owner.instruments for owner in self._owners):
             return
         owner = self.application_of(attempt.document["task"])
@@ -515,8 +523,8 @@ def _results(document: Document) -> Sequence[Document] | None:
     return flow["results"] if flow is not None and "takes" in flow else document.get("step_results")
 
 
-def _without_results(document: Document, error: InvalidArguments) -> InvalidArguments:
-    """The same, and which of the steps whose results it takes have none."""
+def _with_missing_steps(document: Document, error: InvalidArguments) -> InvalidArguments:
+    """The error for arguments that do not fit, with the steps that have no result although one is an argument."""
     results = {result["step"]: result for result in _results(document) or ()}
     takes = (document.get("flow") or {}).get("takes") or results
     missing = [step for step in takes if "items" not in (found := results.get(step, {})) and found.get("value") is None]
@@ -624,8 +632,8 @@ def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[Any]:
             yield error
 
 
-def _all(*finalizers: tuple[str, Iterable[Callable[[Any], Any]], Any]) -> Awaiting:
-    """Calls them in order, each once; returns what went wrong in them."""
+def _call_finalizers(*finalizers: tuple[str, Iterable[Callable[[Any], Any]], Any]) -> Awaiting:
+    """Calls finalizers in order, each once; returns what went wrong in them."""
     notes: list[str] = []
     for name, functions, argument in finalizers:
         for function in functions:
@@ -663,7 +671,7 @@ class _Stopped(BaseException):
         self.error = error
 
 
-def _as_meant(error: BaseException, interruptible: Interruptible) -> BaseException:
+def _real_error(error: BaseException, interruptible: Interruptible) -> BaseException:
     """The exception of the interruption, which may have been thrown as a similar one; or the exception of the job."""
     if isinstance(error, _Stopped):
         error = error.error

@@ -63,6 +63,8 @@ _MARK_EVERY_SECONDS = WATCHED_SECONDS / 3
 
 
 class Leadership:
+    """The lease of this process: it leads, or follows until the lease is free."""
+
     def __init__(self, store: Store, clock: Clock, lease_time: float) -> None:
         self._store = store
         self._clock = clock
@@ -165,7 +167,8 @@ class Leadership:
         return [worker.id for worker in ended]
 
     def _may_end(self, worker: str) -> bool:
-        """Whether its session may be ended now; then the worker is spared for twice the last time."""
+        """Whether the session of this worker may be ended now. If so, the next end must wait for twice as long as this
+        one had to."""
         now = self._clock.monotonic()
         self._spared = {id: (at, long) for id, (at, long) in self._spared.items() if now - at < _FORGIVEN_SECONDS}
         ended_at, spared_for = self._spared.get(worker, (now, 0.0))
@@ -177,6 +180,8 @@ class Leadership:
     # -- the lease -------------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
+        """Takes the lease if it is free, or if its holder has not renewed it for too long. Otherwise marks it regularly
+        as watched."""
         seen = self._store.leases.look()
         if seen is None or (isinstance(seen, Lease) and seen.holder is None):
             self._acquire(seen)
@@ -197,12 +202,11 @@ class Leadership:
         work = self._store.transactions.sessions.work_done(lease.session) if lease.session is not None else None
         if work is None:
             return False
-        gap = 1.5 * self.look_every
-        return self._observation.still_for(_WORK, (lease.term, work), self._clock.monotonic(), longest_gap=gap) < (
-            self._silence / 2
-        )
+        now, gap = self._clock.monotonic(), 1.5 * self.look_every
+        return self._observation.still_for(_WORK, (lease.term, work), now, longest_gap=gap) < self._silence / 2
 
     def _acquire(self, seen: Lease | Unreadable | None) -> None:
+        """Takes the lease with a new term, unless it has changed since it was seen, and raises the term everywhere."""
         attempt = secrets.token_hex(8)  # new each time: see store/collections/leases.py
         who = {"host": socket.gethostname(), "pid": os.getpid(), "session": self._store.transactions.session_id}
         self._mine, self._raised, self._doubted = None, False, False
@@ -222,6 +226,7 @@ class Leadership:
         return max(self._store.roster.highest_term(), self._store.limits.highest_term())
 
     def _raise_term(self) -> None:
+        """Writes this term on every worker, so that no older leader can assign. Only then this process leads."""
         mine = self._mine
         if mine is None:
             return
@@ -238,6 +243,7 @@ class Leadership:
             self._acquire(seen)
 
     def _renew(self, mine: Lease) -> None:
+        """Renews the lease, and announces the time until the next renewal; steps back if another process has it."""
         asked_at = self._clock.monotonic()
         promise = self._promise
         renewed = self._store.leases.renew(mine.term, mine.holder or "", promise)

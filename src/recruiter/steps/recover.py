@@ -56,7 +56,7 @@ def _anew(store: Store, ended: ArchivedJob, now: datetime, at: datetime) -> Job:
 
 
 def _recovered_before(store: Store, ended: ArchivedJob, place: FlowStep) -> InvalidFlow:
-    """A step waits or runs once: only its last job can be recovered."""
+    """The error for a step that was recovered before: only the last job of a step can be recovered."""
     last = store.flow_steps.last_jobs(place.flow, [place.step]).get(place.step, {})
     state = {None: "has not ended yet", True: "has succeeded", False: "can be recovered"}[last.get("done")]
     return InvalidFlow(
@@ -66,7 +66,7 @@ def _recovered_before(store: Store, ended: ArchivedJob, place: FlowStep) -> Inva
 
 
 def recovering(job: Job, *, again: bool = False) -> Callable[[InSession], None]:
-    """Stores the job that repeats another. Raises JobNotFound, InvalidFlow."""
+    """The write that stores the job which repeats another one. It raises JobNotFound, InvalidFlow."""
     old = job.recovered_from
     assert old is not None
 
@@ -84,8 +84,8 @@ def recovering(job: Job, *, again: bool = False) -> Callable[[InSession], None]:
 
 
 def recover_some(store: Store, filter: JobFilter, ids: Sequence[JobId], now: datetime, at: datetime | None) -> int:
-    """The same for jobs that a filter has found; returns their number. Jobs that were recovered meanwhile are left out,
-    and documents that cannot be a job."""
+    """Recovers ended jobs that a filter has found; returns their number. Jobs that were recovered meanwhile are left
+    out, and documents that cannot be a job."""
     conditions = matching.residual(matching.of_ended(filter, now))
     recovered, again = 0, bool(filter.recovered)
     for batch in ids_in_batches(store.archived.collection, ids, max(1, len(ids))):

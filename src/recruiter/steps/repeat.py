@@ -27,8 +27,8 @@ _OPTIONS = options()
 
 
 def put(store: Store, scheduler: Scheduler) -> Scheduler | None:
-    """Creates or changes it; returns the previous scheduler. Occurrences that have not begun are changed too. If a run
-    begins in the same moment, its next attempt or its next write may see the new definition."""
+    """Creates or changes a scheduler; returns the previous one. Occurrences that have not begun are changed too. If a
+    run begins in the same moment, its next attempt or its next write may see the new definition."""
     before = store.schedulers.put(scheduler)
     if before is not None and not before.same_definition(scheduler):
         fields: Document = {name: value for name, value in job_document(scheduler.template).items() if name not in _OWN}
@@ -52,7 +52,7 @@ def pause(store: Store, now: datetime, urn: str, by: str | None, reason: str | N
 
 
 def resume(store: Store, policies: SchedulePolicyRegistry, now: datetime, urn: str) -> None:
-    """The next occurrence is the first after now."""
+    """Ends the pause of a scheduler. Its next occurrence is the first after now."""
     while True:
         scheduler = get(store, urn)
         if scheduler.paused is None:
@@ -106,6 +106,8 @@ _RETRY_BROKEN_AFTER = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
+    """The effects of one pass over the schedulers that are due."""
+
     made: int = 0
     skipped: int = 0
     broken: tuple[tuple[str, str], ...] = ()
@@ -117,7 +119,8 @@ class Repetition:
 
 
 def repeat(store: Store, policies: SchedulePolicyRegistry, term: int, holder: str, now: datetime) -> Repetition:
-    """One pass. Only for the leader; raises Superseded when it no longer leads."""
+    """Creates the occurrences that are due, one pass. A scheduler whose policy fails is postponed. Only for the leader;
+    raises Superseded when it no longer leads."""
     found = store.schedulers.due(now, MAX_SCHEDULERS_PER_PASS)
     until = store.clock.monotonic() + _MAX_ASKING_SECONDS
     occurrences = 0
@@ -136,7 +139,7 @@ def repeat(store: Store, policies: SchedulePolicyRegistry, term: int, holder: st
             broken.append((scheduler.urn, cut(str(error))))
             store.schedulers.set_aside(scheduler, cut(str(error)), now + _RETRY_BROKEN_AFTER)
     locked: list[str] = []
-    plans = _make(store, dues, now, term, holder, locked) if dues else []
+    plans = _create(store, dues, now, term, holder, locked) if dues else []
     return Repetition(
         made=sum(len(plan.instants) for plan in plans),
         skipped=sum(plan.skipped for plan in plans),
@@ -165,10 +168,11 @@ class _Calendar:
         return self._answers[question]
 
 
-def _make(
+def _create(
     store: Store, dues: dict[str, tuple[Scheduler, Due]], now: datetime, term: int, holder: str, locked: list[str]
 ) -> list[Plan]:
-    """Adds the schedulers to `locked` that another transaction holds up."""
+    """Creates the due occurrences: in one transaction, or scheduler by scheduler if any was changed or is locked. Adds
+    the schedulers to `locked` that another transaction holds up."""
 
     def decide(busy: set[str]) -> list[Plan]:
         return [plan(scheduler, due, urn in busy) for urn, (scheduler, due) in dues.items()]
@@ -183,4 +187,4 @@ def _make(
         return plans
     if len(dues) == 1:
         return []  # it was just changed, paused or removed, or is locked: the next pass reads it again
-    return [made for urn, due in dues.items() for made in _make(store, {urn: due}, now, term, holder, locked)]
+    return [made for urn, due in dues.items() for made in _create(store, {urn: due}, now, term, holder, locked)]

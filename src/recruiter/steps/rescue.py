@@ -29,7 +29,6 @@ from recruiter.store.codec import Document, encode, this_document
 from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch
 from recruiter.store.roster_fields import LastEntry
-from recruiter.store.transactions import DecideOutcomes
 
 MAX_RETIRED_PER_TRANSACTION = 50
 _MAX_RETIRING_SECONDS = 0.5
@@ -39,6 +38,8 @@ Silent: TypeAlias = RosterWorker | Unreadable
 
 @dataclass(frozen=True, slots=True)
 class Retired:
+    """A worker that was retired, and its jobs."""
+
     worker: str
     ran: tuple[JobId, ...]
     released: int
@@ -93,7 +94,7 @@ class Rescue:
         return self._observation.still_for(key, beats, now, longest_gap=dead_after / 3) >= dead_after
 
     def _retire_all(self, silent: Sequence[Silent]) -> list[Retired]:
-        """Retires as many as it can in a limited time; the others are retired by the next pass."""
+        """Retires these workers and unreadable entries: as many as it can in a limited time, the next pass the rest."""
         until = self._clock.monotonic() + _MAX_RETIRING_SECONDS
         retired: list[Retired] = []
         failures: list[Exception] = []
@@ -108,14 +109,15 @@ class Rescue:
             except StoreUnreachable:
                 raise
             except Exception:  # an error of one worker must not block the others
-                retired += self._one_by_one(batch, failures)
+                retired += self._retire_one_by_one(batch, failures)
             if self._clock.monotonic() > until:
                 break
         if failures and not retired:
             raise failures[-1]
         return retired
 
-    def _one_by_one(self, silent: Sequence[Silent], failures: list[Exception]) -> list[Retired]:
+    def _retire_one_by_one(self, silent: Sequence[Silent], failures: list[Exception]) -> list[Retired]:
+        """Retires the workers of a batch that failed as a whole. Adds the errors to `failures`."""
         retired: list[Retired] = []
         for worker in silent:
             try:
@@ -129,9 +131,10 @@ class Rescue:
         return retired
 
     def _retire_locked(self, worker: Silent) -> list[Retired]:
-        """Another open transaction has written the worker or one of its jobs. A child that died with the worker may
-        have noted its session after the roster was read. Otherwise a user holds a job: then the deaths of these jobs
-        are not counted. An at-most-once job that ran is found when another worker is about to start it."""
+        """Retires a worker although another open transaction has written it or one of its jobs. A child that died with
+        the worker may have noted its session after the roster was read: ends that session. Otherwise a user holds a
+        job: then nothing is written on these jobs, and the worker's death is not counted. An at-most-once job that ran
+        is found when another worker is about to start it."""
         if isinstance(worker, RosterWorker):
             now = [session for same in self._store.roster.read() if same.id == worker.id for session in same.sessions]
             for session in now:
@@ -140,17 +143,15 @@ class Rescue:
         try:
             return self._retire([worker])
         except DocumentLocked:
-            return self._retire([worker], lambda _entry, _jobs: OutcomeBatch.of([]))
+            return self._retire([worker], writes_outcomes=False)
 
-    def _outcomes(self, entry: LastEntry, jobs: list[Document]) -> OutcomeBatch:
-        return OutcomeBatch.of([(job["_id"], self._outcome(job, entry)) for job in jobs])
-
-    def _retire(self, silent: Sequence[Silent], outcomes_of: DecideOutcomes | None = None) -> list[Retired]:
+    def _retire(self, silent: Sequence[Silent], *, writes_outcomes: bool = True) -> list[Retired]:
+        """Retires workers in one transaction, with the outcomes of their jobs. Workers that are alive are left out."""
         ran: dict[str, tuple[JobId, ...]] = {}
 
         def decide(entry: LastEntry, jobs: list[Document]) -> OutcomeBatch:
             ran[entry.worker] = tuple(job["_id"] for job in jobs if _ran(job, entry))
-            return (outcomes_of or self._outcomes)(entry, jobs)
+            return OutcomeBatch.of([(job["_id"], self._outcome(job, entry)) for job in jobs] if writes_outcomes else [])
 
         seen = [worker if isinstance(worker, Unreadable) else (worker.id, worker.beats) for worker in silent]
         entries = self._store.transactions.retire_all(seen, decide)
@@ -166,6 +167,7 @@ class Rescue:
         ]
 
     def _outcome(self, job: Document, entry: LastEntry) -> outcomes.Outcome | None:
+        """The outcome of a job whose worker died; None if it did not run, so that it is only released."""
         ran = _ran(job, entry)
         # With a free slot the worker may have started more jobs than it reported.
         if not ran and 0 < entry.slots <= len(set(entry.assigned) & entry.running.keys()):
