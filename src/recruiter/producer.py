@@ -258,7 +258,7 @@ class Producer(RegistryOwner):
                 given = None if self._pointed else self._target_given
                 client = None if given is None else database.target_of(given, self._prefix)[1]
                 patience = self._patience or PATIENCE_SECONDS
-                self.__dict__["store"] = database.opened(
+                self.__dict__["store"] = database.open_store(
                     self.target, client, patience, prepares=self.prepares, silent=self._tell_silence
                 )
                 self.__dict__["store"].transactions.note_session = note_session

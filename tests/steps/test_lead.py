@@ -328,7 +328,7 @@ def test_a_worker_that_was_slow_and_then_dies_in_its_settlement_blocks_nobody_fo
     worker = Store(Target.parse(target))
     on_the_roster(store, "w1", session=worker.transactions.session_id)
 
-    session = worker.transactions._opened()
+    session = worker.transactions._own_session()
 
     def ended_within(most: float) -> float:
         """Locks its document, and waits on the clock of the leader until its session is ended."""

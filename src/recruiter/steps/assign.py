@@ -128,7 +128,7 @@ def assign(
     planner = _Planner(store, Situation(roster, held, rules, now), lanes, TurnsTaken() if turns is None else turns)
     if found.unreadable:
         planner.malformed += store.due_jobs.in_lanes(found.unreadable, MAX_MALFORMED_PER_ROUND)
-    return _planned(round, store, term, planner, lookahead, snapshot)
+    return _plan_and_assign(round, store, term, planner, lookahead, snapshot)
 
 
 def _from_lookahead(
@@ -153,7 +153,7 @@ def _from_lookahead(
     return replace(round, given=_counts(assignments), refused=refused, more=True)
 
 
-def _planned(
+def _plan_and_assign(
     round: Round,
     store: Store,
     term: int,

@@ -65,7 +65,6 @@ class _Caller:
         self.given_up = False
 
     def next_check(self) -> float:
-        """Seconds until the next check."""
         if self._within is None:
             return SILENCE_SECONDS
         return max(0.0, min(SILENCE_SECONDS, self._began + self._within - time.monotonic()))

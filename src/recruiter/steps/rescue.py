@@ -150,7 +150,7 @@ class Rescue:
         ran: dict[str, tuple[JobId, ...]] = {}
 
         def decide(entry: LastEntry, jobs: list[Document]) -> OutcomeBatch:
-            ran[entry.worker] = tuple(job["_id"] for job in jobs if _ran(job, entry))
+            ran[entry.worker] = tuple(job["_id"] for job in jobs if _has_run(job, entry))
             return OutcomeBatch.of([(job["_id"], self._outcome(job, entry)) for job in jobs] if writes_outcomes else [])
 
         seen = [worker if isinstance(worker, Unreadable) else (worker.id, worker.beats) for worker in silent]
@@ -168,7 +168,7 @@ class Rescue:
 
     def _outcome(self, job: Document, entry: LastEntry) -> outcomes.Outcome | None:
         """The outcome of a job whose worker died; None if it did not run, so that it is only released."""
-        ran = _ran(job, entry)
+        ran = _has_run(job, entry)
         # With a free slot the worker may have started more jobs than it reported.
         if not ran and 0 < entry.slots <= len(set(entry.assigned) & entry.running.keys()):
             return None
@@ -186,6 +186,6 @@ class Rescue:
             return outcomes.unreadable(job["_id"], encode(job), now, f"{message}, and the job cannot be read: {error}")
 
 
-def _ran(job: Document, entry: LastEntry) -> bool:
+def _has_run(job: Document, entry: LastEntry) -> bool:
     """Whether the job certainly ran: it was reported as running, or is marked as started."""
     return job["_id"] in entry.running or entry.worker in (job.get("started_by"), job.get("locked_by"))

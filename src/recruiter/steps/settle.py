@@ -122,18 +122,18 @@ def run_inline(store: Store, run: Callable[[bytes], Outcome], job: Job, *, own_i
         return
     if isinstance(outcome, ToArchive):
         if not store.transactions.archive_new(job.id, outcome, own_id=own_id):
-            raise _taken(job)
+            raise _taken_error(job)
         return
     waiting = {**document, **outcome.fields}
     if own_id:
         if not in_own_transaction(store, lambda here: here.insert_unused(waiting)):
-            raise _taken(job)
+            raise _taken_error(job)
         return
     for error in store.scheduled.insert([waiting]).values():
         raise InvalidJob(f"the retry of job {id_told(job.id)} of task {job.task!r} could not be stored: {error}")
 
 
-def _taken(job: Job) -> JobExists:
+def _taken_error(job: Job) -> JobExists:
     return JobExists(
         f"job {id_told(job.id)} of task {job.task!r} ran here, and meanwhile another job was stored under this id; "
         "the other job was not changed, and the outcome of this job is not stored"

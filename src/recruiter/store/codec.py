@@ -239,7 +239,6 @@ def lane_of(document: Mapping[str, Any], **changes: Any) -> str:
 
 
 def worker_deaths_of(document: Mapping[str, Any]) -> int:
-    """The number of worker deaths; 0 if the document has none."""
     deaths = document.get("worker_deaths")
     return deaths if isinstance(deaths, int) else 0
 

@@ -56,7 +56,6 @@ def unless_secret(error: Exception, uri: str) -> str:
 
 
 def unusable_file(error: OSError, uri: str) -> InvalidTarget:
-    """The error for a missing or invalid file in the address."""
     why = unless_secret(error, uri)
     return InvalidTarget(
         f"cannot use the MongoDB address {mask(uri)!r}: a file that it names cannot be used ({why}). "

@@ -374,7 +374,7 @@ def _place(client: MongoClient[Any], database: str, prefix: str) -> Target:
     return Target(f"mongodb://{hosts}/{database}", database, prefix)
 
 
-def opened(
+def open_store(
     target: Target, client: MongoClient[Any] | None, patience: float, *, prepares: bool, silent: Callable[[str], None]
 ) -> Store:
     """Connects to MongoDB and checks it; with `prepares`, prepares a database that is not. Calls `silent` when MongoDB

@@ -123,7 +123,6 @@ def mapping(document: Mapping[str, Any], name: str, default: Any = _REQUIRED) ->
 
 
 def texts(document: Mapping[str, Any], name: str, default: Any = _REQUIRED) -> Any:
-    """An array of strings."""
     return array(document, name, lambda place, value: text({place: value}, place), default)
 
 

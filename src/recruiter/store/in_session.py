@@ -115,10 +115,10 @@ def in_callers_session(store: Store, session: Session, write: Callable[[InSessio
         _require_same_deployment(store, session.client, call)
         return write(InSession(store, session, call))
     except (DuplicateKeyError, BulkWriteError) as error:
-        taken = _taken(error)
+        taken = _taken_id(error)
         if taken is None:
             raise translate(error) from error
-        raise _exists(taken) from error
+        raise _job_exists(taken) from error
     except PyMongoError as error:
         if isinstance(error, OperationFailure) and error.code == _SNAPSHOT_UNAVAILABLE:
             raise OperationFailure(_TOO_NEW, error.code, error.details) from None
@@ -203,7 +203,7 @@ class InSession:
         for job in jobs:
             try:
                 if job.id in in_use:
-                    raise _exists(job.id)
+                    raise _job_exists(job.id)
                 documents.append(encode_job(job))
                 in_use.add(job.id)
                 produced.append((job.id, True))
@@ -392,7 +392,7 @@ class InSession:
             found = self._flows.find_ids([flow])
             if not found or found[0].get("forgotten"):
                 raise FlowNotFound(f"there is no flow {flow!r}: it was forgotten, or never was")
-            raise flows.is_cancelled(found[0])
+            raise flows.cancelled_error(found[0])
         self._check_names(flow, jobs)
         if before is not None:
             self._let_dependents_wait(flow, before, jobs, known)
@@ -446,7 +446,7 @@ class InSession:
         documents = [encode_job(job) for job in jobs]
         ids = [*(job.id for job in jobs), *later] if own_ids else []
         for id in self._in_use(ids) if ids else ():
-            raise _exists(id)
+            raise _job_exists(id)
         return documents
 
     def find_waiting(self, id: JobId) -> Document | None:
@@ -537,12 +537,12 @@ def _place(hello: Mapping[str, Any]) -> str:
     return f"{hello.get('me', 'a server')} (replica set {hello.get('setName')})"
 
 
-def _taken(error: DuplicateKeyError | BulkWriteError) -> Any:
+def _taken_id(error: DuplicateKeyError | BulkWriteError) -> Any:
     details = error.details or {}
     if isinstance(error, BulkWriteError):
         details = next((error for error in details.get("writeErrors", ()) if error["code"] == DUPLICATE_KEY), {})
     return details.get("keyValue", {}).get("_id")
 
 
-def _exists(id: JobId) -> JobExists:
+def _job_exists(id: JobId) -> JobExists:
     return JobExists(f"a job with id {id_told(id)} exists already; it was not changed")

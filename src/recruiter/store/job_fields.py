@@ -130,7 +130,6 @@ def progress_from(document: Mapping[str, Any]) -> Progress:
 
 
 def entries_of(document: Mapping[str, Any]) -> list[Fields]:
-    """The attempts as documents."""
     return _documents(document.get("executions")) or _documents([document.get("last_execution")])
 
 

@@ -524,7 +524,9 @@ def reduced(id: JobId, outcome: Outcome, original: bytes | None, at: datetime, r
     record: Document = {"_id": id, "done": False, "why": Why.MALFORMED, "archived_at": at, "reason": reason}
     record |= place_in_flow(outcome.document if isinstance(outcome, ToArchive) else original or b"")
     if isinstance(outcome, Rescheduled):
-        yield outcome._replace(updates=[Update(update.query, _planned(update.update)) for update in outcome.updates])
+        yield outcome._replace(
+            updates=[Update(update.query, _without_large_fields(update.update)) for update in outcome.updates]
+        )
         yield from (as_archived({**record, "original": value}) for value in as_value(original or b""))
         return
     ended: Document = {}
@@ -539,7 +541,7 @@ def reduced(id: JobId, outcome: Outcome, original: bytes | None, at: datetime, r
     yield as_archived(record)
 
 
-def _planned(changes: Document) -> Document:
+def _without_large_fields(changes: Document) -> Document:
     """An update without the fields that may be large."""
     planned = {name: value for name, value in changes.get("$set", {}).items() if name in _PLANNED_FIELDS}
     kept = {operator: value for operator, value in changes.items() if operator == "$unset"}

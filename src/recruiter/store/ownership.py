@@ -115,10 +115,10 @@ def _require_no_foreign(
     ours = frozenset[str]() if meta is None else meta.collections
     foreign = sorted(name for name in names if name in infos and name not in ours and not _is_marked(infos[name]))
     if foreign:
-        raise _foreign(database, foreign)
+        raise _foreign_error(database, foreign)
 
 
-def _foreign(database: Database[Document], foreign: Sequence[str]) -> ForeignCollection:
+def _foreign_error(database: Database[Document], foreign: Sequence[str]) -> ForeignCollection:
     which = f"collection {foreign[0]}" if len(foreign) == 1 else f"collections {', '.join(foreign)}"
     exist = "exists, and Recruiter did not make it" if len(foreign) == 1 else "exist, and Recruiter did not make them"
     return ForeignCollection(
@@ -132,7 +132,7 @@ def require_marked(database: Database[Document], name: str) -> None:
     """Raises ForeignCollection if a collection that we wanted to create has just been made by another program."""
     infos = collection_infos(database, name)
     if name in infos and not _is_marked(infos[name]):
-        raise _foreign(database, [name])
+        raise _foreign_error(database, [name])
 
 
 def _is_marked(info: Mapping[str, Any]) -> bool:

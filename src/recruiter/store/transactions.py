@@ -116,7 +116,7 @@ class Transactions:
     def session_id(self) -> SessionId:
         """The session on which this process runs its transactions."""
         with self._turn:
-            return self.sessions.id_of(self._opened())
+            return self.sessions.id_of(self._own_session())
 
     @property
     def answered_at(self) -> int:
@@ -134,7 +134,7 @@ class Transactions:
         """Whether a transaction holds the worker's roster document now. Does not wait, and changes nothing."""
         # On the session whose id is in the lease: if this process dies here, its successor releases the lock.
         with self._turn, pymongo.timeout(_PROBE_TIMEOUT_SECONDS):
-            session = self._opened()
+            session = self._own_session()
             session.start_transaction()
             try:
                 self._roster.touch(worker, session)
@@ -430,9 +430,9 @@ class Transactions:
 
     def _transaction(self, write: Callable[[ClientSession], T], locked_for: float = LOCKED_FOR_SECONDS) -> T:
         with self._turn:
-            return run_transaction(self._opened(), write, locked_for=locked_for)
+            return run_transaction(self._own_session(), write, locked_for=locked_for)
 
-    def _opened(self) -> ClientSession:
+    def _own_session(self) -> ClientSession:
         if self._session is None:
             self._session = self._client.start_session()
         return self._session

@@ -157,12 +157,10 @@ class FlowCollection:
 
     @store_call
     def with_markers(self, flows: Sequence[ObjectId]) -> set[ObjectId]:
-        """The flows among these that have markers."""
         return set(self.markers.distinct("flow", {"flow": {"$in": list(flows)}})) if flows else set()
 
     @store_call
     def marked(self) -> list[ObjectId]:
-        """The flows that have markers."""
         return [flow for flow in self.markers.distinct("flow") if isinstance(flow, ObjectId)]
 
     @store_call
@@ -262,7 +260,6 @@ class FlowCollection:
 
     @store_call
     def paused_among(self, ids: Iterable[ObjectId]) -> set[ObjectId]:
-        """The paused flows among these."""
         query = {"_id": {"$in": list(ids)}, "paused": {"$exists": True}}
         return {document["_id"] for document in self.collection.find(query, {"_id": 1})}
 
@@ -306,12 +303,11 @@ def adding_steps(flow: ObjectId, steps: Iterable[FlowStep], *, cancelled: bool) 
 
 
 def cancels_of(flow: Document) -> int:
-    """The number of its cancellations."""
     return int(fields.whole(flow, "cancels", 0))
 
 
-def is_cancelled(flow: Document) -> InvalidFlow:
-    """Why nothing can be added to it."""
+def cancelled_error(flow: Document) -> InvalidFlow:
+    """The error for steps that are added to a cancelled flow."""
     cancel = cancellation_from(flow.get("cancel"))
     by = "somebody" if cancel is None or cancel.by is None else cancel.by
     name, id = flow.get("name"), flow["_id"]

@@ -363,7 +363,6 @@ class Roster(ParsedCollection):
 
     @store_call
     def holds(self) -> dict[JobId, Hold]:
-        """Every held job, with its worker."""
         entries = map(last_entry_from, self._readable({}, {"assigned": 1, "running": 1, "given_at": 1}))
         return {id: entry.hold(id) for entry in entries for id in entry.assigned}
 

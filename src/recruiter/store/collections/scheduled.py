@@ -224,7 +224,6 @@ class Scheduled(JobCollection):
 
     @store_call
     def count_inbox(self) -> int:
-        """The number of foreign documents that have not been adopted."""
         return self.collection.count_documents({"lane": None}, hint=INBOX)
 
     # -- executing ---------------------------------------------------------------------------------------------
@@ -409,7 +408,6 @@ class Scheduled(JobCollection):
 
     @store_call
     def flags_among(self, ids: Ids[JobId]) -> dict[JobId, Document]:
-        """The flags of the cancelled jobs among these."""
         return self._flags({"_id": {"$in": list(ids)}, "lane": CANCELLED_LANE})
 
     def _flags(self, query: Document, **options: Any) -> dict[JobId, Document]:

@@ -239,7 +239,6 @@ class _Listing:
         return slow is None or (hold.since is not None and self._now - hold.since >= slow)
 
     def _has_delay(self, document: Document) -> bool:
-        """Whether the job fulfils the condition on its delay."""
         if self._filter.delayed is None:
             return True
         began, scheduled_at = self.holds[document["_id"]].since or self._now, document.get("scheduled_at")
