@@ -36,7 +36,7 @@ def list_(*, common: ReportOptions = ReportOptions()) -> None:
     """
     with recruiter_on(common) as recruiter:
         rules = recruiter.controls.rules()
-        rows = [_row(limit) | _source(limit, rules) for limit in rules.limits]
+        rows = [_row(limit) | _source(limit.subject, rules) for limit in rules.limits]
         show(rows, _COLUMNS, common.output, empty="There are no limits.")
 
 
@@ -77,7 +77,7 @@ def remove(subject: str, /, *, common: ReportOptions = ReportOptions()) -> None:
     with recruiter_on(common) as recruiter:
         recruiter.controls.remove_limit(subject)
         declared = recruiter.controls.rules().declared.get(subject)
-        again = f"has the limit of the application again: {_described(declared)}" if declared is not None else ""
+        again = f"has the limit of the application again: {declared}" if declared is not None else ""
         facts = {"removed": subject, "declared": None if declared is None else _row(declared)}
         common.report(f"{subject} {again or 'has no limit now'}", facts)
 
@@ -99,20 +99,11 @@ def resources(*, common: ReportOptions = ReportOptions()) -> None:
         show(rows, _RESOURCES, common.output, empty="No worker has any resources.")
 
 
-def _source(limit: Limit, rules: Rules) -> dict[str, Any]:
+def _source(subject: str, rules: Rules) -> dict[str, Any]:
     """Whether the application declares the limit or a person has set it; then also the declared limit."""
-    declared = rules.declared.get(limit.subject)
-    if limit.subject not in rules.set_by:
-        return {"source": "declared", "set_by": None, "declared": _described(limit)}
-    by = rules.set_by[limit.subject]
-    described = None if declared is None else _described(declared)
-    instead = f", declared: {described}" if described is not None else ""
-    return {"source": f"set by {by or 'somebody'}{instead}", "set_by": by, "declared": described}
-
-
-def _described(limit: Limit) -> str:
-    parts = (f"{limit.at_once:g} at once" if limit.at_once is not None else "", str(limit.rate or ""))
-    return ", ".join(part for part in parts if part)
+    declared = rules.declared.get(subject)
+    described = None if declared is None else str(declared)
+    return {"source": rules.source(subject), "set_by": rules.set_by.get(subject), "declared": described}
 
 
 def _row(limit: Limit) -> dict[str, Any]:

@@ -37,5 +37,12 @@ class Rules:
         """Nothing at all may start."""
         return FLEET in self.paused
 
+    def source(self, subject: str) -> str:
+        """Who set the limit of this subject, for people: `declared`, or `set by ada, declared: 2 at once`."""
+        if subject not in self.set_by:
+            return "declared"
+        declared = f", declared: {self.declared[subject]}" if subject in self.declared else ""
+        return f"set by {self.set_by[subject] or 'somebody'}{declared}"
+
     def pauses(self, group: str) -> Pause | None:
         return self.paused.get(FLEET) or self.paused.get(f"group:{group}")
