@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
+from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +88,11 @@ def console(recruiter: Recruiter) -> Iterator[Consoles]:
             return stack.enter_context(made)
 
         yield make
+
+
+def what_is_asked(question: str) -> str:
+    """The action that a question is about, as the form sends it."""
+    return unescape(re.search(r'name="what" value="([^"]*)"', question)[1])  # type: ignore[index]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -84,6 +84,8 @@ REFUSED: list[tuple[str, dict[str, str], int]] = [
     ("api/overview", {"within": "1y"}, 422),
     ("api/nothing", {}, 404),
     ("jobs", {"limit": "x"}, 400),
+    ("jobs", {"limit": "²"}, 400),
+    ("jobs", {"limit": "9" * 5000}, 400),
     ("jobs", {"since": "yesterday-ish"}, 400),
     ("", {"within": "1y"}, 400),
     ("job", {"id": ""}, 404),

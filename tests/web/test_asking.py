@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timedelta
 from html import unescape
+from itertools import pairwise
 
 import pytest
 
 from recruiter import Recruiter, current_job
 from recruiter.doctor.findings import Code, note
+from recruiter.domain.planning.limits import Limit
 from recruiter.domain.policy_registry import policy_words
 from recruiter.domain.statistics import Times
 from recruiter.views.analytics import Performance
 from recruiter.web import reader
 from recruiter.web.filter_words import completions
 from recruiter.web.formats import SuggestedAction, action_of
-from tests.web.conftest import Consoles
+from tests.conftest import eventually
+from tests.web.conftest import Consoles, what_is_asked
 
 
 @pytest.fixture
@@ -70,7 +74,7 @@ def test_a_table_has_the_percentiles_of_each_task_and_is_sorted_by_them(
 ) -> None:
     def row(name: str, median: float, p99: float, total: float) -> Performance:
         took = Times(9.0, median, median * 2, p99, 99.0)
-        return Performance(name, 10, 1, Times(9.0, 7.0, 7.5, 8.0, 9.0), took, total, (10,))
+        return Performance(name, 10, 1, Times(9.0, 7.0, 7.5, 8.0, 9.0), took, total, (3, 7))
 
     rows = [row("charge", 1.0, 30.0, 5.0), row("send", 2.0, 20.0, 90.0), row("resize", 3.0, 10.0, 40.0)]
     monkeypatch.setattr(reader, "performances", lambda *_: (rows, True))
@@ -91,6 +95,7 @@ def test_a_table_has_the_percentiles_of_each_task_and_is_sorted_by_them(
     assert cells is not None
     times = dict(re.findall(r'data-label="(p50|p95|p99|latency|total)">([^<]+)<', cells[1]))
     assert times == {"p50": "1s", "p95": "2s", "p99": "30s", "total": "5s", "latency": "7.5s"}
+    assert '<svg class="spark"' in cells[1]  # the trend
 
 
 def test_the_rows_of_a_list_are_sorted_by_the_chosen_column(console: Consoles, ended: Recruiter) -> None:
@@ -181,13 +186,149 @@ def test_a_signal_is_sent_by_a_button(console: Consoles, recruiter: Recruiter) -
     assert button is not None
     question = client.get(unescape(button[1])).text
     assert 'name="to" required maxlength="100" value="approved"' in question
-    what = unescape(re.search(r'name="what" value="([^"]*)"', question)[1])  # type: ignore[index]
 
-    answer = client.post("do", data={"what": what, "to": "approved"}).text
+    answer = client.post("do", data={"what": what_is_asked(question), "to": "approved"}).text
 
     assert "was sent the signal" in answer
     recruiter.run(approve)
     assert recruiter.find(job.id).state == "succeeded"
+
+
+def test_a_schedule_lists_its_next_runs_on_both_clocks(console: Consoles, recruiter: Recruiter) -> None:
+    @recruiter.every("0 */3 * * *", tz="Asia/Kolkata")
+    def tidy() -> None: ...
+
+    recruiter.create_schedulers()
+
+    runs = re.search(r"<details class=\"runs\">.*?<ol>(.*?)</ol>", console().get("schedules").text, re.DOTALL)
+
+    assert runs is not None
+    moments = [datetime.fromisoformat(text) for text in re.findall(r'datetime="([^"]+)"', runs[1])]
+    assert len(moments) == 8
+    assert {after - before for before, after in pairwise(moments)} == {timedelta(hours=3)}
+    assert set(re.findall(r"(\d\d:\d\d) there", runs[1])) == {f"{hour:02}:00" for hour in range(0, 24, 3)}
+
+
+def test_an_error_is_new_if_no_earlier_job_failed_with_it(console: Consoles, recruiter: Recruiter) -> None:
+    """Given yesterday's ValueError, when jobs fail with it and with another error today, then only the other is new."""
+
+    @recruiter.task
+    def fail(kind: str) -> None:
+        raise {"value": ValueError, "key": KeyError}[kind](kind)
+
+    client = console()
+
+    def errors() -> dict[str, bool]:
+        return {each["error"]: each["is_new"] for each in client.get("api/overview?within=24h").json()["errors"]}
+
+    fail.job("value").here().execute()
+    yesterday = recruiter.clock.now() - timedelta(hours=30)
+    recruiter.store.archived.collection.update_many({}, {"$set": {"archived_at": yesterday}})
+    for kind in ("value", "key"):
+        fail.job(kind).here().execute()
+
+    assert errors() == {"ValueError": False, "KeyError": True}
+    assert client.get("?within=24h").text.count(">new</span>") == 1
+
+
+def test_without_earlier_jobs_no_error_is_new(console: Consoles, ended: Recruiter) -> None:
+    del ended
+    assert [each["is_new"] for each in console().get("api/overview").json()["errors"]] == [False]
+
+
+class TestLimits:
+    def test_a_raised_limit_keeps_its_rate_and_is_taken_back_to_what_it_was(
+        self, console: Consoles, recruiter: Recruiter
+    ) -> None:
+        recruiter.controls.set_limit("task:resize", 1, count=100, per="1m", by="ada")
+        client = console(actions=True)
+        page = client.get("groups").text
+        assert "set by ada" in page
+        change = unescape(re.search(r'href="(groups\?name=[^"]+)#set"', page)[1])  # type: ignore[index]
+        fields = re.compile(r'<input name="(name|at_once|count|per)"[^>]*? value="([^"]*)"')
+        form = dict(fields.findall(client.get(change).text))
+        assert form == {"name": "task:resize", "at_once": "1", "count": "100", "per": "1m"}
+
+        question = client.get("confirm", params={"verb": "set-limit", **form, "at_once": "3"}).text
+        outcome = client.post("do", data={"what": what_is_asked(question)}).text
+
+        assert "Limit task:resize to 3 at once, 100 per 1m?" in question
+        assert "task:resize is limited to 3 at once, 100 per 1m." in outcome
+        back = unescape(re.search(r'href="(confirm\?[^"]+)"[^>]*>Take it back', outcome)[1])  # type: ignore[index]
+        client.post("do", data={"what": what_is_asked(client.get(back).text)})
+        assert [str(limit) for limit in recruiter.controls.limits()] == ["1 at once, 100 per 1m"]
+
+    def test_a_new_limit_is_taken_back_by_removing_it_and_a_removed_one_by_setting_it(
+        self, console: Consoles, recruiter: Recruiter
+    ) -> None:
+        client = console(actions=True)
+
+        def do(**wanted: str) -> tuple[str, dict[str, str]]:
+            answer = client.post("api/actions", json={"name": "group:mail", **wanted}).json()
+            return answer["undo"], answer["undo_values"]
+
+        assert do(verb="set-limit", at_once="2") == ("remove-limit", {})
+        assert do(verb="remove-limit") == ("set-limit", {"at_once": "2"})
+        assert recruiter.controls.limits() == []
+
+    def test_a_licence_stays_floating_and_memory_has_its_unit(self, console: Consoles, recruiter: Recruiter) -> None:
+        recruiter.controls.set_limit("resource:licence", 2, floating=True)
+        recruiter.controls.set_limit("resource:mem", "20 GiB")
+        client = console(actions=True)
+
+        def raised(name: str, at_once: str) -> tuple[str, dict[str, str]]:
+            wanted = {"verb": "set-limit", "name": name, "at_once": at_once}
+            answer = client.post("api/actions", json=wanted).json()
+            return answer["text"], answer["undo_values"]
+
+        assert raised("resource:licence", "3") == ("resource:licence is limited to 3 at once.", {"at_once": "2"})
+        assert raised("resource:mem", "24GiB") == ("resource:mem is limited to 24 GiB at once.", {"at_once": "20GiB"})
+        limits = {limit.subject: limit for limit in recruiter.controls.limits()}
+        assert (limits["resource:licence"].floating, limits["resource:licence"].at_once) == (True, 3)
+        assert limits["resource:mem"].at_once == 24 * 2**30
+
+    def test_a_limit_of_the_application_is_named_and_only_a_set_one_can_be_removed(
+        self, console: Consoles, recruiter: Recruiter
+    ) -> None:
+        recruiter.store.limits.declare(["resize"], [Limit.of("task:resize", 2)], recruiter.clock.now())
+        client = console(actions=True)
+        declared = client.get("groups").text
+        recruiter.controls.set_limit("task:resize", 5, by="ada")
+        was_set = client.get("groups").text
+
+        removed = client.post("api/actions", json={"verb": "remove-limit", "name": "task:resize"}).json()["text"]
+
+        assert (">declared</span>" in declared, "verb=remove-limit" in declared) == (True, False)
+        assert ("set by ada, declared: 2 at once" in was_set, "verb=remove-limit" in was_set) == (True, True)
+        assert removed == "task:resize has the limit of the application again: 2 at once."
+
+    def test_a_limit_that_makes_no_sense_is_refused_before_it_is_asked_for(self, console: Consoles) -> None:
+        client = console(actions=True)
+
+        refused = {"many": {"at_once": "many"}, "a rate needs both": {"count": "5"}, "needs a number": {}}
+        for told, values in refused.items():
+            answer = client.get("confirm", params={"verb": "set-limit", "name": "task:resize", **values})
+            assert (answer.status_code, told in unescape(answer.text)) == (400, True), values
+
+
+def test_the_button_of_a_problem_does_what_its_command_says(console: Consoles, recruiter: Recruiter) -> None:
+    @recruiter.task(group="mail")
+    def send() -> None: ...
+
+    send.enqueue()
+    recruiter.controls.pause_group("mail", by="ada", reason="the mail server is down")
+    client = console(actions=True)
+
+    def button() -> re.Match[str] | None:
+        return re.search(r'href="(confirm\?verb=resume-group[^"]+)"', client.get("problems").text)
+
+    found = eventually(button)
+    assert found is not None
+    question = client.get(unescape(found[1])).text
+    client.post("do", data={"what": what_is_asked(question)})
+
+    assert "Resume group mail?" in question
+    assert recruiter.controls.rules().paused == {}
 
 
 def test_the_page_of_schedules_says_when_in_words(console: Consoles, recruiter: Recruiter) -> None:

@@ -201,8 +201,14 @@ class TestPaths:
 
 
 class TestLimits:
-    @pytest.mark.parametrize("values", [{"at_once": "1e30"}, {"at_once": 10**30}, {"count": 10**30, "per": "1m"}])
-    def test_a_number_that_is_too_large_is_an_error_of_the_caller(
+    @pytest.mark.parametrize(
+        "values",
+        [
+            *({"at_once": "1e30"}, {"at_once": 10**30}),
+            *({"count": count, "per": "1m"} for count in (10**30, "²", "9" * 5000)),
+        ],
+    )
+    def test_a_number_that_is_too_large_or_none_is_an_error_of_the_caller(
         self, console: Consoles, values: dict[str, Any]
     ) -> None:
         client = console(actions=True)

@@ -247,7 +247,7 @@ class TestTheUrlIsTheState:
         page = watched.open("jobs")
         page.locator("#filter").fill("state:succeeded task:charge")
         page.locator("#filter").press("Enter")
-        expect(page.locator(".chips li")).to_have_count(2)
+        expect(page.locator(".box:has(#filter) .chips li")).to_have_count(2)  # inside the box
         assert page.url.endswith("jobs?state=succeeded&task=charge")
         first = rows(page).first.get_attribute("id")
         page.get_by_role("link", name="Next page").click()
@@ -291,6 +291,30 @@ class TestTheUrlIsTheState:
         page.locator(".search input").fill(filled["running"])
         page.keyboard.press("Enter")
         expect(page.locator("h1")).to_contain_text(filled["running"])
+
+    def test_conditions_and_names_are_completed_while_they_are_typed(
+        self, watched: Watched, filled: dict[str, str]
+    ) -> None:
+        del filled
+        page = watched.open("jobs")
+        box, options = page.locator("#filter"), page.get_by_role("option")
+        box.press_sequentially("stat")
+        expect(options).to_have_text(["state:"])
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        expect(box).to_have_value("state:")
+        expect(options.first).to_be_visible()  # the values of this condition
+        box.press_sequentially("fai")
+        expect(options).to_have_text(["state:failed"])
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Tab")
+        expect(box).to_have_value("state:failed ")
+        box.press_sequentially("Card")
+        options.filter(has_text="CardRefused").click()
+        expect(box).to_have_value("state:failed error:showcase.CardRefused ")
+        expect(options).to_have_count(0)
+        page.keyboard.press("Enter")
+        expect(page).to_have_url(re.compile(r"jobs\?state=failed&error=showcase.CardRefused$"))
 
     def test_a_misspelled_task_says_what_is_near(self, watched: Watched, filled: dict[str, str]) -> None:
         del filled
@@ -681,6 +705,18 @@ class TestLayout:
         rows(page).first.locator("input").uncheck()
         expect(bar).to_be_hidden()
 
+    def test_what_cannot_be_undone_is_red_and_apart_on_the_page_of_a_job(
+        self, watched: Watched, filled: dict[str, str]
+    ) -> None:
+        page = watched.open(f"job?id={filled['behind']}")
+        acts = page.locator(".acts")
+        places = {name: acts.get_by_role("link", name=name, exact=True) for name in ("Reprioritise", "Cancel")}
+        boxes = {name: place.bounding_box() or {"x": 0.0} for name, place in places.items()}
+        assert boxes["Cancel"]["x"] - boxes["Reprioritise"]["x"] > 300
+        colours = {name: place.evaluate("it => getComputedStyle(it).color") for name, place in places.items()}
+        red = page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--failed').trim()")
+        assert colours["Cancel"] == f"rgb{tuple(bytes.fromhex(red.removeprefix('#')))}" != colours["Reprioritise"]
+
     def test_a_job_is_one_line_and_header_and_content_are_as_wide_as_each_other(
         self, watched: Watched, filled: dict[str, str]
     ) -> None:
@@ -751,6 +787,83 @@ class TestTasksOfAnOperator:
         expect(page.locator("#sentence")).to_contain_text("paused by ada since")
         page.get_by_role("link", name="mail / send_newsletter").click()
         expect(rows(page).first).to_contain_text("group mail is paused")
+
+    def test_find_why_one_job_does_not_run(self, page: Page) -> None:
+        page.locator(".search input").fill("task:align arg.sample=mouse-8")
+        page.keyboard.press("Enter")
+        rows(page).first.locator(".task a").click()
+        expect(page.locator("#sentence")).to_contain_text("task align is at its limit of 1")
+
+    def test_find_jobs_by_an_argument_and_run_one_now(self, page: Page, shop: World) -> None:
+        job = shop.recruiter.job("charge", {"order": 7_000_000, "amount": 5.0}).schedule_in("3 hours").enqueue()
+        page.locator(".search input").fill("arg.order=7000000")
+        page.keyboard.press("Enter")
+        expect(rows(page)).to_have_count(1)
+        expect(rows(page).first).to_contain_text("order=7000000")
+        rows(page).first.locator(".task a").click()
+        page.locator(".acts").get_by_role("link", name="Run now").click()
+        page.locator(".ask button").click()
+        expect(page.locator("#sentence .state")).to_contain_text("succeeded")
+        assert shop.state(str(job.id)) == "succeeded"
+
+    def test_raise_a_limit_that_holds_jobs_up_and_take_it_back(self, page: Page, shop: World) -> None:
+        page.get_by_role("link", name="Groups", exact=True).click()
+        limit = page.locator("tr", has_text="group:billing")
+        limit.get_by_role("link", name="Change").click()
+        form = page.locator("#set")
+        for name, value in (("name", "group:billing"), ("at_once", ""), ("count", "200"), ("per", "1m")):
+            expect(form.locator(f"input[name={name}]")).to_have_value(value)
+        form.locator("input[name=count]").fill("300")
+        page.keyboard.press("Enter")
+        expect(page.locator(".ask")).to_contain_text("Limit group:billing to 300 per 1m?")
+        page.locator(".ask button").click()
+        expect(limit).to_contain_text("of 300 per 1m")
+        page.get_by_role("link", name="Take it back").click()
+        page.locator(".ask button").click()
+        expect(limit).to_contain_text("of 200 per 1m")
+        assert [str(each) for each in shop.recruiter.controls.limits() if each.name == "billing"] == ["200 per 1m"]
+
+    def test_see_what_a_schedule_does_tonight(self, page: Page) -> None:
+        page.get_by_role("link", name="Schedules").click()
+        daily, often = page.locator("tr", has_text="report:daily"), page.locator("tr", has_text="stock:sync")
+        daily.locator("summary").click()
+        expect(daily.locator("li")).to_have_text(re.compile(r"\d\d:00:00 06:00 there"))
+        often.locator("summary").click()
+        expect(often.locator("li")).to_have_count(12)
+        expect(often).to_contain_text("84 more within 24 hours")
+
+    def test_see_which_worker_runs_what_for_how_long(self, page: Page) -> None:
+        page.get_by_role("link", name="Workers").click()
+        busy = page.locator(".slots .busy", has_text="align")
+        expect(busy.locator("time")).to_have_attribute("title", re.compile("^since "))
+        busy.get_by_role("link").click()
+        expect(page.locator("#sentence")).to_contain_text("running on")
+
+    def test_cancel_a_stuck_flow(self, page: Page, shop: World) -> None:
+        flow = shop.recruiter.flow("old invoices")
+        flow.add(showcase.send_newsletter, "x@shop.example", 3)
+        handle = flow.start()
+        page.get_by_role("link", name="Flows").click()
+        page.get_by_role("link", name="old invoices").click()
+        expect(page.locator("#sentence")).to_contain_text("group mail is paused")
+        page.locator(".acts").get_by_role("link", name="Cancel").click()
+        page.locator(".ask input[name=reason]").fill("nobody reads them")
+        page.locator(".ask button").click()
+        expect(page.locator(".done")).to_contain_text("1 step being cancelled")
+        expect(page.locator(".acts .state").first).to_contain_text("cancelled")
+        assert handle.report().state == "cancelled"
+
+    def test_see_what_has_changed_since_yesterday(self, page: Page, shop: World) -> None:
+        change = {"verb": "set-limit", "name": "task:attack", "at_once": "9", "reason": "the disk is slow"}
+        assert httpx.post(f"{shop.url}api/actions", json=change, trust_env=False).status_code == 200
+        page.get_by_role("link", name="24h", exact=True).click()
+        expect(page.get_by_role("link", name="24h", exact=True)).to_have_attribute("aria-current", "true")
+        expect(page.get_by_role("link", name="showcase.CardRefused")).to_be_visible()
+        page.get_by_role("link", name="Problems").click()
+        done = page.locator("tr", has_text="the disk is slow")
+        expect(done).to_contain_text("limit on task:attack at once 9")
+        expect(done).to_contain_text("a local user")
+        shop.recruiter.controls.remove_limit("task:attack")
 
     def test_retry_all_that_failed_with_one_error(self, page: Page, shop: World) -> None:
         failed = shop.recruiter.jobs.count(state="failed", error="CardRefused", recovered=False).number
@@ -895,10 +1008,11 @@ SCHEMES: dict[Any, str] = {
 WIDTHS = (375, 1440)
 
 
-TORN = """[...document.querySelectorAll("td, th, .n, .button, .state, nav a, dt")]
+TORN = r"""[...document.querySelectorAll("td, th, .n, .button, .state, nav a, dt")]
     .flatMap((cell) => [...cell.childNodes]
     .filter((node) => node.nodeType === 3 && cell.checkVisibility())
-    .flatMap((node) => [...node.data.matchAll(/[^ \\n/-]{2,11}/g)].filter((word) => {
+    .flatMap((node) =>
+        [...node.data.matchAll(/(?<![^ \n/-])[\p{L}\p{N}.,:%_]{2,11}(?![^ \n/-])/gu)].filter((word) => {
         const range = document.createRange();
         range.setStart(node, word.index);
         range.setEnd(node, word.index + word[0].length);

@@ -95,6 +95,8 @@ def test_the_list_and_the_page(console: Consoles, handle: FlowHandle) -> None:
     assert "<script>" not in page
     assert client.get("/flow", params={"id": "6afbf38fd1b5b741bf1a5de1"}).status_code == 404
     assert client.get("/flow", params={"id": "nonsense"}).status_code == 404
+    for start in ("x", "²", "9" * 5000):
+        assert client.get("/flow", params={"id": str(handle.id), "start": start}).status_code == 200, start[:9]
 
 
 def test_the_api(console: Consoles, handle: FlowHandle) -> None:

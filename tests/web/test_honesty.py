@@ -13,9 +13,9 @@ from recruiter import Recruiter
 from recruiter.doctor import examine
 from recruiter.doctor.findings import Level
 from recruiter.flow import FlowHandle
-from recruiter.web.pages import hour_bars
+from recruiter.web.drawings import hour_bars
 from tests.flows import Stage
-from tests.web.conftest import Consoles
+from tests.web.conftest import Consoles, what_is_asked
 
 NOW = datetime(2026, 11, 17, 3, 0, tzinfo=UTC)
 
@@ -194,7 +194,7 @@ def test_a_question_freezes_the_jobs_that_it_counts(console: Consoles, recruiter
     client = console(actions=True)
     question = client.get("confirm?verb=recover&state=failed&since=2h").text
     assert "Recover 2 jobs?" in question
-    what = unescape(re.search(r'name="what" value="([^"]*)"', question)[1])  # type: ignore[index]
+    what = what_is_asked(question)
     assert "since=2h" not in what
 
     fail(3)

@@ -229,7 +229,7 @@ def _flows(recruiter: Recruiter) -> list[str]:
 
 def _questions() -> list[str]:
     """What is asked before something is done."""
-    return [f"confirm?verb={verb}&name=mail" for verb in NAMED] + [
+    return [f"confirm?verb={verb}&name=task:mail&at_once=1" for verb in NAMED] + [
         f"confirm?verb={verb}&task=resize" for verb in JOB_ACTIONS
     ]
 

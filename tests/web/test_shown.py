@@ -16,7 +16,7 @@ from recruiter import Recruiter, current_job
 from recruiter.domain.job import ArchivedJob, Execution, Job
 from recruiter.domain.statistics import Depth
 from recruiter.web import drawings, formats, serializers
-from recruiter.web.pages import hour_marks, sparkline
+from recruiter.web.drawings import hour_marks, sparkline
 from recruiter.web.redaction import HIDDEN, Redaction
 from recruiter.web.schemas import Amount, FlowRow, FlowStepRow, JobList, Part
 from recruiter.web.sentences import of_flow, of_jobs

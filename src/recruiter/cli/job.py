@@ -20,9 +20,7 @@ from recruiter.cli import options as given
 from recruiter.cli.output import ask, console, print_error, say, say_json, show
 from recruiter.cli.records import COLUMNS, draw, row
 from recruiter.domain.job import Job
-from recruiter.domain.lane import Lane
 from recruiter.domain.search.filter import JobFilter, Page
-from recruiter.domain.state import State
 from recruiter.domain.text import plural
 from recruiter.errors import JobRecovered, JobSucceeded, RecruiterError, SettingsError, StoreError
 from recruiter.job_actions import JOB_ACTIONS, ActionResult, JobAction
@@ -248,10 +246,7 @@ def _pages(recruiter: Recruiter, wanted: JobFilter, limit: int, after: str | Non
 
 
 def _rows(recruiter: Recruiter, jobs: Page[Job], now: datetime) -> list[dict[str, Any]]:
-    waiting = [job for job in jobs if job.state is State.WAITING and not job.blocked]
-    due = {job.id: Lane.parse(job.lane) for job in waiting if job.scheduled_at <= now}
-    reasons = waiting_reasons(recruiter.store, set(due.values()), now)
-    why = {id: reasons[lane].text for id, lane in due.items() if lane in reasons}
+    why = {id: reason.text for id, reason in waiting_reasons(recruiter.store, jobs, now).items()}
     return [row(job, now, why.get(job.id)) for job in jobs]
 
 

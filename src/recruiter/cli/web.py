@@ -77,7 +77,7 @@ def web(
         )
         opened = server.bound(own.host, own.port) if own.socket is None else server.bound_file(own.socket)
         read_only = "" if own.actions else ", read-only (--actions allows actions)"
-        place = server.link_of(opened, own.root_path, access)
+        place = own.socket or server.link_of(server.address_of(opened), own.root_path, access)
         write(console(stderr=True), Text.assemble("web console at ", (place, "bold"), read_only), soft_wrap=True)
         server.serve(app, opened, own.root_path)
 
@@ -93,8 +93,8 @@ def dev_console(target: Target) -> Iterator[str | None]:
     access = server.access_of("127.0.0.1")
     with Recruiter(target.uri, prefix=target.prefix) as recruiter:
         app = package.dashboard(recruiter, access=access, actions=True)
-        with server.served_at(app, PORT) as opened:
-            yield server.link_of(opened, "", access)
+        with server.served(app, port=PORT, or_any_port=True) as address:
+            yield server.link_of(address, "", access)
 
 
 def _imported(module: str, extra: str) -> Any:

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 from recruiter.domain.duration import brief, elapsed
 from recruiter.domain.flow import StepState, Verdict, verdict
-from recruiter.domain.job import NO_SIGNAL, ArchivedJob, Happened, JobId
+from recruiter.domain.job import NO_SIGNAL, ArchivedJob, Happened, Job, JobId
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE, id_told
 from recruiter.domain.planning.reasons import Level, Unserved, level_of
 from recruiter.domain.planning.rules import Rules
 from recruiter.domain.planning.situation import Situation
-from recruiter.domain.state import Why
+from recruiter.domain.state import State, Why
 from recruiter.domain.statistics import Kind
 from recruiter.domain.text import plural, remark
 from recruiter.errors import InvalidJob, JobNotFound, UnreadableDocument
@@ -79,14 +79,15 @@ class WaitReason(NamedTuple):
     """Other due jobs of the same group and task wait for another reason, or only for their turn."""
 
 
-def waiting_reasons(store: Store, lanes: Collection[Lane], now: datetime) -> dict[Lane, WaitReason]:
-    """Why due jobs of these lanes do not start; nothing for lanes whose jobs only wait their turn."""
+def waiting_reasons(store: Store, jobs: Iterable[Job], now: datetime) -> dict[JobId, WaitReason]:
+    """Why the due ones among these jobs do not start; nothing for jobs that only wait their turn."""
+    waiting = (job for job in jobs if job.state is State.WAITING and not job.blocked and job.scheduled_at <= now)
+    lanes = {job.id: Lane.parse(job.lane) for job in waiting}
     if not lanes:
         return {}
-    rules = store.limits.read()
-    why = _Reasons(store, rules, now)
-    found = {lane: why.of(lane) for lane in lanes}
-    return {lane: reason for lane, reason in found.items() if reason is not None}
+    why = _Reasons(store, store.limits.read(), now)
+    found = {lane: why.of(lane) for lane in set(lanes.values())}
+    return {id: reason for id, lane in lanes.items() if (reason := found[lane]) is not None}
 
 
 def kinds_waiting(store: Store, kinds: Collection[Kind], rules: Rules, now: datetime) -> dict[Kind, WaitReason]:

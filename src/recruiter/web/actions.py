@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, cast
@@ -16,11 +17,14 @@ from typing import Any, NamedTuple, cast
 from recruiter import errors
 from recruiter.app import Recruiter
 from recruiter.domain.duration import to_timedelta
+from recruiter.domain.planning.limits import Limit
 from recruiter.domain.search.filter import JobFilter
 from recruiter.job_actions import JOB_ACTIONS, JobAction, Progress
 from recruiter.web.access import User
+from recruiter.web.formats import whole
 from recruiter.web.reader import Reader
 from recruiter.web.sentences import jobs, plural
+from recruiter.web.serializers import limit_values
 from recruiter.web.terms import table, text_of
 
 MOST_IDS = 1_000
@@ -60,6 +64,7 @@ class _Named(NamedTuple):
 
     thing: str
     button: str
+    question: str
     effect: str
     done: str  # The sentence afterwards; empty if the action words its own
     undo: str
@@ -94,15 +99,39 @@ def _retry_flow(recruiter: Recruiter, request: RequestedAction, _: str) -> Outco
     return Outcome(f"{text}{left if lost else ''}")
 
 
-def _set_limit(recruiter: Recruiter, request: RequestedAction, by: str) -> Outcome:
-    if request.count and not request.count.isdigit():
+def _limit_set(recruiter: Recruiter, subject: str) -> Limit | None:
+    """The limit that a person has set on it."""
+    rules = recruiter.controls.rules()
+    return next((limit for limit in rules.limits if limit.subject == subject and subject in rules.set_by), None)
+
+
+def _limit_of(request: RequestedAction, before: Limit | None) -> Limit:
+    """The requested limit; a resource that is floating stays so. Raises SettingsError."""
+    number = whole(request.count or "")
+    if request.count and number is None:
         raise errors.SettingsError(f"{request.count[:100]!r} is not a number of starts; write 100")
-    number = int(request.count) if request.count else None
-    limit = recruiter.controls.set_limit(
-        request.name, request.at_once or None, count=number, per=request.per or None, by=by
+    is_floating = before is not None and before.floating
+    return Limit.of(
+        request.name, request.at_once or None, count=number, seconds=request.per or None, floating=is_floating
     )
-    parts = [f"{limit.at_once:g} at once" if limit.at_once is not None else "", str(limit.rate) if limit.rate else ""]
-    return Outcome(f"{limit.subject} is limited to {' and '.join(filter(None, parts))}.", undo="remove-limit")
+
+
+def _set_limit(recruiter: Recruiter, request: RequestedAction, by: str) -> Outcome:
+    before = _limit_set(recruiter, request.name)
+    limit = _limit_of(request, before)
+    count, per = (limit.rate.count, limit.rate.window) if limit.rate else (None, None)
+    recruiter.controls.set_limit(limit.subject, limit.at_once, count=count, per=per, floating=limit.floating, by=by)
+    undo = "remove-limit" if before is None else "set-limit"
+    return Outcome(f"{limit.subject} is limited to {limit}.", undo, undo_values=limit_values(before))
+
+
+def _remove_limit(recruiter: Recruiter, request: RequestedAction, _: str) -> Outcome:
+    before = _limit_set(recruiter, request.name)
+    recruiter.controls.remove_limit(request.name)
+    declared = recruiter.controls.rules().declared.get(request.name)
+    text = "is no longer limited" if declared is None else f"has the limit of the application again: {declared}"
+    undo = "set-limit" if before is not None and not before.floating else None
+    return Outcome(f"{request.name} {text}.", undo, undo_values=limit_values(before))
 
 
 def _send_signal(recruiter: Recruiter, request: RequestedAction, by: str) -> Outcome:
@@ -133,7 +162,7 @@ _RUN: Mapping[str, Callable[[Recruiter, RequestedAction, str], Any]] = {
     "cancel-flow": _cancel_flow,
     "retry-flow": _retry_flow,
     "set-limit": _set_limit,
-    "remove-limit": lambda recruiter, a, _by: recruiter.controls.remove_limit(a.name),
+    "remove-limit": _remove_limit,
 }
 _REPEATED = " A job that succeeded does its work a second time."
 
@@ -188,9 +217,11 @@ class ActionRunner:
         """The effect of the action and the number of jobs. Changes nothing."""
         self._check(request)
         if request.verb in NAMED:
-            named = NAMED[request.verb]
-            text = f"{named.button} {named.thing} {request.name}?" if named.thing else f"{named.button}?"
-            return Question(" ".join(text.split()), named.button, named.effect, bool(named.danger), named.asks)
+            named, limit = NAMED[request.verb], ""
+            if request.verb == "set-limit":
+                limit = str(_limit_of(request, _limit_set(self._recruiter, request.name)))
+            text = named.question.format(name=request.name, limit=limit)
+            return Question(text, named.button, named.effect, bool(named.danger), named.asks)
         action = JOB_ACTIONS[request.verb]
         if request.ids:
             which = f"job {request.ids[0]}" if len(request.ids) == 1 else jobs(len(request.ids))
@@ -311,6 +342,7 @@ _FAREWELL = 10.0
 class Outcome:
     text: str
     undo: str | None = None  # The verb of the action that undoes it, on the same name
+    undo_values: Mapping[str, str] = field(default_factory=dict)  # The limit before, for `set-limit`
     link: str | None = None  # The id of a job that was created
     running: str | None = None  # The id of an action that still runs, for `progress`
     made_since: datetime | None = None  # The new jobs were created since then
@@ -320,16 +352,13 @@ class Outcome:
 class _Bulk:
     told: Callable[[int], str]
     number: int = 0
-    outcome: Outcome | None = None
-    error: errors.RecruiterError | None = None
-    over: threading.Event = field(default_factory=threading.Event)
+    end: Future[Outcome] = field(default_factory=Future)
 
     def outcome_so_far(self, id: str) -> Outcome:
-        if self.error is not None:
-            return Outcome(f"{self.told(self.number)} Then it stopped: {self.error}.")
-        if self.outcome is not None:
-            return self.outcome
-        return Outcome(f"{self.told(self.number)} It continues.", running=id)
+        if not self.end.done():
+            return Outcome(f"{self.told(self.number)} It continues.", running=id)
+        error = self.end.exception()
+        return self.end.result() if error is None else Outcome(f"{self.told(self.number)} Then it stopped: {error}.")
 
 
 class Bulks:
@@ -345,15 +374,15 @@ class Bulks:
         """The outcome, or a message about the progress so far. Raises the error of `act`, and TooManyViewers."""
         bulk, id = _Bulk(told), secrets.token_urlsafe(9)
         with self._lock:
-            if sum(1 for each in self._all.values() if not each.over.is_set()) >= MOST:
+            if sum(not each.end.done() for each in self._all.values()) >= MOST:
                 raise errors.TooManyViewers(f"{MOST} actions on many jobs are running; wait until an action has ended")
             while len(self._all) >= KEPT:
-                oldest = next(key for key, each in self._all.items() if each.over.is_set())
+                oldest = next(key for key, each in self._all.items() if each.end.done())
                 del self._all[oldest]
             self._all[id] = bulk
         threading.Thread(target=self._run, args=(bulk, act), name="recruiter web action", daemon=True).start()
-        if bulk.over.wait(self._patience) and bulk.error is not None:
-            raise bulk.error
+        if wait([bulk.end], self._patience).done and (error := bulk.end.exception()) is not None:
+            raise error
         return bulk.outcome_so_far(id)
 
     def look(self, id: str) -> Outcome:
@@ -365,8 +394,7 @@ class Bulks:
 
     def close(self) -> None:
         self._closed = True
-        for bulk in list(self._all.values()):
-            bulk.over.wait(_FAREWELL)
+        wait([bulk.end for bulk in list(self._all.values())], _FAREWELL)
 
     def _run(self, bulk: _Bulk, act: Callable[[Progress], Outcome]) -> None:
         def progress(number: int) -> None:
@@ -375,10 +403,8 @@ class Bulks:
                 raise errors.RecruiterError("the console was stopped; do it again for the rest")
 
         try:
-            bulk.outcome = replace(act(progress), running=None)
+            bulk.end.set_result(act(progress))
         except errors.RecruiterError as error:
-            bulk.error = error
+            bulk.end.set_exception(error)
         except Exception as error:
-            bulk.error = errors.RecruiterError(f"a bug in Recruiter: {type(error).__name__}: {error}")
-        finally:
-            bulk.over.set()
+            bulk.end.set_exception(errors.RecruiterError(f"a bug in Recruiter: {type(error).__name__}: {error}"))

@@ -13,9 +13,11 @@ from recruiter.errors import InvalidFilter
 from recruiter.web import filter_words, schemas
 from recruiter.web.access import client_of
 from recruiter.web.actions import VERBS, ActionRunner, Outcome, RequestedAction
-from recruiter.web.reader import ROWS, Reader
+from recruiter.web.reader import RANGES, ROWS, Reader
 
 Verb = Literal[VERBS]  # type: ignore[valid-type]
+_RANGES = tuple(RANGES)
+Within = Literal[_RANGES]  # type: ignore[valid-type]
 
 _MEANINGS: dict[int | str, str] = {
     400: "A value makes no sense, for example an unknown condition of a filter.",
@@ -132,7 +134,7 @@ _PROBLEMS = "Findings of the doctor, and documents that were set aside."
 
 def _add_jobs(router: APIRouter, reader: Reader) -> None:
     @router.get("/overview")
-    def overview(within: Literal["5m", "15m", "1h", "6h", "24h", "7d"] = "1h") -> schemas.OverviewPage:
+    def overview(within: Within = "1h") -> schemas.OverviewPage:
         """How things are, and how they went within a time."""
         return reader.overview(within)
 

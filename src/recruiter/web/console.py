@@ -25,9 +25,10 @@ from recruiter import errors
 from recruiter.app import Recruiter
 from recruiter.metrics import Exposition, may_scrape
 from recruiter.web import filter_words
-from recruiter.web.access import Access, Guard, User, client_of, user_of
+from recruiter.web.access import Access, User, client_of, user_of
 from recruiter.web.actions import ActionRunner, Question, RequestedAction
 from recruiter.web.api import description_of, routes
+from recruiter.web.guard import Guard
 from recruiter.web.live import Hub, zipped
 from recruiter.web.pages import PAGES, Assets, ConsolePage, Pairs, environment, rendered
 from recruiter.web.reader import Reader

@@ -1,17 +1,18 @@
-"""Drawings: a job's life in parts, to scale (postponed, waiting, each attempt, and the waits between them); and the
-graph of a flow, with one column for each depth and lines from left to right.
+"""Drawings: lines of figures over time, the next 24 hours of a schedule, the life of a job to scale, and the graph of a
+flow: one column for each depth, and lines from left to right.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from recruiter.domain.duration import UNTIL_SIGNAL
 from recruiter.domain.flow import layers
 from recruiter.domain.job import ArchivedJob, Execution, Job
 from recruiter.domain.state import State
+from recruiter.web.formats import zone_of
 from recruiter.web.schemas import FlowEdge, FlowGraph, FlowNode, FlowStepRow, Part
 from recruiter.web.serializers import shown_state
 
@@ -19,6 +20,58 @@ BOX, GAP = (212, 44), (64, 14)
 FOLDED = 6  # Minimum number of steps of one kind that are drawn as one box
 MOST = 300  # Boxes in a drawing. A flow with more has one box for each task and state; if that is too much, none
 _MAX_ROUNDS = 50
+_TOUCHING_PERCENT = 0.6  # Runs that are closer than this cannot be distinguished, and are drawn as one bar
+_DAY_SECONDS = 86400
+
+
+# -- figures and schedules ---------------------------------------------------------------------------------------------
+
+
+def sparkline(values: Sequence[float | None], width: float = 120.0, height: float = 24.0) -> str:
+    """The path of an SVG line, the highest value at the top; unknown values are gaps."""
+    known = [value for value in values if value is not None]
+    if len(values) < 2 or not known:
+        return ""
+    most = max(known) or 1.0
+    step = width / (len(values) - 1)
+    parts: list[str] = []
+    for place, value in enumerate(values):
+        if value is None:
+            continue
+        gap = place == 0 or values[place - 1] is None
+        parts.append(f"{'M' if gap else 'L'}{place * step:.1f},{height - 1 - value / most * (height - 2):.1f}")
+        if gap and (place + 1 == len(values) or values[place + 1] is None):
+            parts.append("h.1")  # a point
+    return "".join(parts)
+
+
+def hour_ticks(now: datetime, moments: list[datetime]) -> list[float]:
+    """Positions of times within the next 24 hours, in percent. They move once a minute."""
+    now = now.replace(second=0, microsecond=0)
+    places = ((moment - now).total_seconds() / _DAY_SECONDS * 100 for moment in moments)
+    return sorted({round(place, 2) for place in places if 0 <= place <= 100})
+
+
+def hour_bars(now: datetime, moments: list[datetime]) -> list[tuple[float, float]]:
+    """Times within the next 24 hours as bars: left edges and widths, in percent. Times that touch are one bar."""
+    bars: list[tuple[float, float]] = []
+    for place in hour_ticks(now, moments):
+        right_edge = sum(bars[-1]) if bars else -100.0
+        if place - right_edge <= _TOUCHING_PERCENT:
+            bars[-1] = bars[-1][0], round(place - bars[-1][0], 2)
+        else:
+            bars.append((place, 0.0))
+    return bars
+
+
+def hour_marks(now: datetime, zone: str | None = None) -> list[tuple[float, str]]:
+    """Every sixth hour of the next 24 on the clock of this zone: its position in percent, and its name. Hours at the
+    ends would not fit and are left out."""
+    there = now.astimezone(zone_of(zone))
+    first = there.replace(minute=0, second=0, microsecond=0, hour=there.hour - there.hour % 6)
+    moments = [first + timedelta(hours=6 * number) for number in range(1, 5)]
+    marks = [(place, moment) for moment in moments for place in hour_ticks(now, [moment.astimezone(UTC)])]
+    return [(place, f"{moment:%H:%M}") for place, moment in marks if 4 <= place <= 96]
 
 
 # -- the life of a job -------------------------------------------------------------------------------------------------

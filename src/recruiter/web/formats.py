@@ -48,6 +48,11 @@ def amount(value: Amount) -> str:
     return count(value.number) + ("" if value.exact else "+")
 
 
+def whole(text: str) -> int | None:
+    """The whole number of up to nine digits that a person or a program has written; None for any other text."""
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else None
+
+
 def between(since: datetime | None, until: datetime | None) -> float | None:
     """Seconds; None if one of them is None."""
     return None if since is None or until is None else (until - since).total_seconds()

@@ -8,7 +8,7 @@ import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property, partial
 from importlib.resources import files
 from typing import Any
@@ -17,6 +17,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from recruiter.domain.duration import UNTIL_SIGNAL, brief
+from recruiter.domain.flow import FlowState
 from recruiter.domain.names import DEFAULT_GROUP
 from recruiter.domain.policy_registry import policy_text, policy_words
 from recruiter.errors import InvalidFilter
@@ -26,7 +27,7 @@ from recruiter.web import drawings, filter_words, formats
 from recruiter.web.actions import NAMED
 from recruiter.web.reader import RANGES, ROWS, Reader
 from recruiter.web.schemas import ActionEntry
-from recruiter.web.sentences import of_jobs, plural
+from recruiter.web.sentences import failed, of_jobs, plural
 from recruiter.web.terms import SECTIONS, TERMS
 
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -76,7 +77,6 @@ STATES = {
     "lost": "!",
 }
 """Each state has a sign, because colour alone is not accessible."""
-FLOW_STATES = ("running", "paused", "failed", "succeeded", "cancelled")
 JOB_TABS = ("arguments", "result", "attempts", "history", "log", "stages", "stack", "document")
 
 MOST_SHOWN = 32 * 1024  # Characters of a value that a page shows
@@ -111,13 +111,14 @@ def _overview(reader: Reader, pairs: Pairs) -> dict[str, Any]:
 
 def _jobs(reader: Reader, pairs: Pairs) -> dict[str, Any]:
     text, sort, after, typed, opened = (_one(pairs, name) for name in ("text", "sort", "after", "q", "open"))
-    text, limit = text[:200], _one(pairs, "limit", str(ROWS))
-    if not limit.isdigit() or not 1 <= int(limit) <= 200:
-        raise InvalidFilter(f"limit is {limit[:20]!r}; a page here has 1 to 200 jobs")
+    text, wanted_rows = text[:200], _one(pairs, "limit", str(ROWS))
+    limit = formats.whole(wanted_rows) or 0
+    if not 1 <= limit <= 200:
+        raise InvalidFilter(f"limit is {wanted_rows[:20]!r}; a page here has 1 to 200 jobs")
     said = filter_words.words_in(pairs, also=("limit", "after", "open", "q", "text", "sort"))
     others = {name: values for name, values in said.items() if name not in ("state", "why")}
     wanted = reader.filter_of(said)
-    found = reader.jobs(wanted, limit=int(limit), after=after or None, text=text)
+    found = reader.jobs(wanted, limit=limit, after=after or None, text=text)
     told = ", ".join(filter(None, ("" if wanted.is_empty else str(wanted), text and f'"{text}"')))
     return {
         "found": replace(found, jobs=_sorted(found.jobs, sort)),
@@ -130,7 +131,7 @@ def _jobs(reader: Reader, pairs: Pairs) -> dict[str, Any]:
         "sort": sort,
         "told_filter": told,
         "sentence_of": of_jobs(found, told, further=bool(after)),
-        "limit": "" if limit == str(ROWS) else limit,
+        "limit": "" if limit == ROWS else str(limit),
         "after": after,
         "opened": reader.job(opened) if opened else None,
         "state_tab": next((tab for tab, of_tab in filter_words.TABS.items() if said == {**others, **of_tab}), None),
@@ -181,7 +182,8 @@ def _tasks(reader: Reader, pairs: Pairs) -> dict[str, Any]:
 
 
 def _groups(reader: Reader, pairs: Pairs) -> dict[str, Any]:
-    return {"seen": reader.groups(), "limit_named": _one(pairs, "limit"), "command": "recruiter group list"}
+    form = {name: _one(pairs, name) for name in ("name", "at_once", "count", "per")}
+    return {"seen": reader.groups(), "form": form, "command": "recruiter group list"}
 
 
 def _job(reader: Reader, pairs: Pairs) -> dict[str, Any]:
@@ -225,12 +227,18 @@ def _of(read: Callable[[Reader], Any], command: str) -> Callable[[Reader, Pairs]
 def _flows(reader: Reader, pairs: Pairs) -> dict[str, Any]:
     state, text = _one(pairs, "state"), _one(pairs, "q").strip()[:200]
     seen = reader.flows(state, text, _one(pairs, "after"))
-    return {"seen": seen, "state_tab": state, "states": FLOW_STATES, "text": text, "command": "recruiter flow list"}
+    return {
+        "seen": seen,
+        "state_tab": state,
+        "states": tuple(FlowState),
+        "text": text,
+        "command": "recruiter flow list",
+    }
 
 
 def _flow(reader: Reader, pairs: Pairs) -> dict[str, Any]:
-    id, state, of, text = (_one(pairs, name) for name in ("id", "state", "of", "start"))
-    start = int(text) if text.isdecimal() else 0
+    id, state, of = (_one(pairs, name) for name in ("id", "state", "of"))
+    start = formats.whole(_one(pairs, "start")) or 0
     command = shlex.join(["recruiter", "flow", "show", id])
     return {"seen": reader.flow(id, state, of, start), "state_tab": state, "of": of, "start": start, "command": command}
 
@@ -258,7 +266,8 @@ def _ways_back(newest_first: Sequence[ActionEntry]) -> list[formats.SuggestedAct
 
 
 def _help(_reader: Reader, _pairs: Pairs) -> dict[str, Any]:
-    return {"sections": SECTIONS, "words": filter_words.NAMES, "command": "recruiter --help"}
+    shown = {"sections": SECTIONS, "words": filter_words.NAMES, "states": filter_words.TABS}
+    return {**shown, "command": "recruiter --help"}
 
 
 _ALL = (
@@ -302,59 +311,6 @@ def _shown(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
-def sparkline(values: Sequence[float | None], width: float = 120.0, height: float = 24.0) -> str:
-    """The path of an SVG line, the highest value at the top; unknown values are gaps."""
-    known = [value for value in values if value is not None]
-    if len(values) < 2 or not known:
-        return ""
-    most = max(known) or 1.0
-    step = width / (len(values) - 1)
-    parts: list[str] = []
-    for place, value in enumerate(values):
-        if value is None:
-            continue
-        gap = place == 0 or values[place - 1] is None
-        parts.append(f"{'M' if gap else 'L'}{place * step:.1f},{height - 1 - value / most * (height - 2):.1f}")
-        if gap and (place + 1 == len(values) or values[place + 1] is None):
-            parts.append("h.1")  # a point
-    return "".join(parts)
-
-
-_DAY = 86400
-
-
-_TOUCHING_PERCENT = 0.6  # Runs that are closer than this cannot be distinguished, and are drawn as one bar
-
-
-def hour_ticks(now: datetime, moments: list[datetime]) -> list[float]:
-    """Positions of times within the next 24 hours, in percent. They move once a minute."""
-    now = now.replace(second=0, microsecond=0)
-    places = ((moment - now).total_seconds() / _DAY * 100 for moment in moments)
-    return sorted({round(place, 2) for place in places if 0 <= place <= 100})
-
-
-def hour_bars(now: datetime, moments: list[datetime]) -> list[tuple[float, float]]:
-    """Times within the next 24 hours as bars: left edges and widths, in percent. Times that touch are one bar."""
-    bars: list[tuple[float, float]] = []
-    for place in hour_ticks(now, moments):
-        right_edge = sum(bars[-1]) if bars else -100.0
-        if place - right_edge <= _TOUCHING_PERCENT:
-            bars[-1] = bars[-1][0], round(place - bars[-1][0], 2)
-        else:
-            bars.append((place, 0.0))
-    return bars
-
-
-def hour_marks(now: datetime, zone: str | None = None) -> list[tuple[float, str]]:
-    """Every sixth hour of the next 24 on the clock of this zone: its position in percent, and its name. Hours at the
-    ends would not fit and are left out."""
-    there = now.astimezone(formats.zone_of(zone))
-    first = there.replace(minute=0, second=0, microsecond=0, hour=there.hour - there.hour % 6)
-    moments = [first + timedelta(hours=6 * number) for number in range(1, 5)]
-    marks = [(place, moment) for moment in moments for place in hour_ticks(now, [moment.astimezone(UTC)])]
-    return [(place, f"{moment:%H:%M}") for place, moment in marks if 4 <= place <= 96]
-
-
 _FILTERS: Mapping[str, Callable[..., Any]] = {
     **{name: getattr(formats, name) for name in ("count", "exactly", "amount", "size", "iso", "exact", "parts_of")},
     **{name: getattr(formats, name) for name in ("pieces", "todo", "action_of", "alike", "in_zone")},
@@ -366,11 +322,11 @@ _FILTERS: Mapping[str, Callable[..., Any]] = {
     "trace_id": trace_id_of,
     "quoted": lambda text: quote(text, safe=""),
     "sum_of": lambda ended: sum(ended.values()),
-    "failures_of": lambda ended: ended.get("failed", 0) + ended.get("lost", 0),
+    "failed": failed,
 }
 _GLOBALS: Mapping[str, Any] = {
     **{each.__name__: each for each in (formats.between, formats.relative, plural, filter_words.query)},
-    **{each.__name__: each for each in (sparkline, hour_bars, hour_marks)},
+    **{each.__name__: each for each in (drawings.sparkline, drawings.hour_bars, drawings.hour_marks)},
     "later": lambda moment, seconds: moment + timedelta(seconds=seconds),
     "until_signal": UNTIL_SIGNAL,
     "url": lambda place, **values: f"{place}?{urlencode({k: v for k, v in values.items() if v not in (None, '')})}",

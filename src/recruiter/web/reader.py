@@ -6,14 +6,11 @@ Each method reads MongoDB once and returns plain values (`schemas.py`), redacted
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar, get_args
-from uuid import UUID
+from typing import Any, cast, get_args
 
 from bson import ObjectId
 
@@ -25,23 +22,21 @@ from recruiter.doctor.findings import Finding, Level
 from recruiter.domain.duration import resolved, to_moment, to_timedelta
 from recruiter.domain.flow import FlowState
 from recruiter.domain.job import Job, JobId
-from recruiter.domain.lane import Lane
 from recruiter.domain.names import DEFAULT_PREFIX
 from recruiter.domain.observation import SILENT
 from recruiter.domain.planning.rules import Rules
 from recruiter.domain.policy_registry import policy_text, policy_words
 from recruiter.domain.schedule.scheduler import Scheduler
-from recruiter.domain.search.filter import ENDED, JobFilter, filter_from_words
+from recruiter.domain.search.filter import ENDED, JobFilter, Page, filter_from_words
 from recruiter.domain.state import WHY_SKIPPED, State
 from recruiter.domain.statistics import Analytics, Depth, Kind, Queue, window
-from recruiter.domain.text import mask
 from recruiter.errors import InvalidFilter, RecruiterError, StoreError, UnreadableDocument
 from recruiter.steps.repeat import next_runs
 from recruiter.store.codec import job_from
 from recruiter.store.collections.actions import ActionEntry
 from recruiter.store.collections.flows import FlowPlace
 from recruiter.store.connection import answered_within
-from recruiter.store.database import Store
+from recruiter.store.database import ServerFacts, Store
 from recruiter.store.search.search import MINIMAL
 from recruiter.views.analytics import Performance, PerformanceBy, history, performances
 from recruiter.views.explain import WaitReason, kinds_waiting, waiting_reasons
@@ -53,10 +48,8 @@ from recruiter.web import schemas, sentences, serializers
 from recruiter.web.drawings import folded, graph_of, life_of
 from recruiter.web.filter_words import TABS, Words
 from recruiter.web.formats import iso
-from recruiter.web.redaction import Redaction
+from recruiter.web.redaction import IDS, Redaction, masks_texts
 from recruiter.web.schemas import Amount
-
-R = TypeVar("R")
 
 RANGES = {"5m": "5 minutes", "15m": "15 minutes", "1h": "1 hour", "6h": "6 hours", "24h": "24 hours", "7d": "7 days"}
 """How far back the overview looks."""
@@ -96,57 +89,19 @@ _ACTIONS_SHOWN = 20
 
 _SERIOUS = list(Level)  # The most serious last
 _ROW_FIELDS = {name: 0 for name in MINIMAL if name != "args"}
-_IDS = ("id", "key", "origin", "recovered_from", "recovered_as", "flow")
-_UNCHANGED = (*_IDS, "args")  # Texts that leave unmasked: links need ids, and arguments are redacted already
-_ANSWERS_UNMASKED = ("record", "id_of", "filter_of", "frozen")  # Public methods whose answers go back to the reader
 
 
-def _masked(value: Any) -> Any:
-    """The same value with the passwords of addresses masked in every text."""
-    match value:
-        case str():
-            text = mask(value)
-            return value if text == value else text
-        case Mapping():
-            items = value.items()
-            return {key: it if key in _UNCHANGED and isinstance(it, str) else _masked(it) for key, it in items}
-        case list():
-            return [_masked(inner) for inner in value]
-        case ObjectId() | UUID():
-            return str(value)
-        case tuple() if hasattr(value, "_fields"):
-            return type(value)(*map(_masked, value))
-        case tuple():
-            return tuple(map(_masked, value))
-        case _ if is_dataclass(value) and not isinstance(value, JobFilter | type):
-            named = {each.name: getattr(value, each.name) for each in fields(value)}
-            masked = _masked(named)
-            changed = {name: masked[name] for name, old in named.items() if masked[name] != old}
-            return replace(value, **changed) if changed else value
-    return value
-
-
-def _masks_texts(reader: type[R]) -> type[R]:
-    """The door through which texts leave the reader: every public method returns them masked."""
-
-    def masking(method: Callable[..., Any]) -> Callable[..., Any]:
-        return functools.wraps(method)(lambda *args, **kwargs: _masked(method(*args, **kwargs)))
-
-    for name, method in list(vars(reader).items()):
-        if not name.startswith("_") and inspect.isfunction(method) and name not in _ANSWERS_UNMASKED:
-            setattr(reader, name, masking(method))
-    return reader
-
-
-@_masks_texts
+@masks_texts("record", "id_of", "filter_of", "frozen")
 class Reader:
-    """Reads for all who look. Safe to share between threads."""
+    """Reads for all who look. Safe to share between threads. Every text that leaves it is masked, except for values
+    that come back to it."""
 
     def __init__(self, recruiter: Recruiter, redaction: Redaction) -> None:
         self._recruiter = recruiter
         self.redaction = redaction
         self._findings: Cache[list[Finding]] = Cache(20.0)
         self._errors: Cache[list[schemas.FrequentError]] = Cache(5.0)
+        self._new_errors: Cache[bool] = Cache(60.0)
         self._counts: Cache[dict[str, Amount]] = Cache(5.0)
         self._history: Cache[Analytics] = Cache(5.0)
         self._groups: Cache[set[str]] = Cache(60.0)
@@ -158,7 +113,7 @@ class Reader:
         self._arguments: Cache[dict[JobId, Any]] = Cache(60.0)
         self._days: Cache[tuple[list[datetime], Amount]] = Cache(60.0)
         self._reasons: Cache[dict[Kind, WaitReason]] = Cache(3.0)
-        self._mongodb: Cache[str] = Cache(300.0)
+        self._mongodb: Cache[ServerFacts] = Cache(300.0)
         self._leader: Cache[tuple[schemas.Leader | None]] = Cache(2.0)
 
     def close(self) -> None:
@@ -209,10 +164,8 @@ class Reader:
         """A page of jobs: running, waiting in the order of their turn, ended."""
         now = self._store.clock.now()
         page = self._store.search.jobs(filter, now, limit=limit, after=after or None, fields=_ROW_FIELDS)
-        waiting = [job for job in page if job.state is State.WAITING and not job.blocked]
-        lanes = {job.id: Lane.parse(job.lane) for job in waiting if job.scheduled_at <= now}
-        reasons = waiting_reasons(self._store, set(lanes.values()), now)
-        rows = [self._row(job, now, reasons.get(lanes[job.id]) if job.id in lanes else None) for job in page]
+        reasons = waiting_reasons(self._store, page, now)
+        rows = [self._row(job, now, reasons.get(job.id)) for job in page]
         return schemas.JobList(now, rows, page.next, page.looked_at, len(page.unreadable))
 
     def recognize(self, filter: JobFilter) -> None:
@@ -221,11 +174,12 @@ class Reader:
 
     def names(self) -> dict[str, list[str]]:
         """Known tasks, groups and errors, for completion."""
-        return self._names.get("names", self._read_names)
 
-    def _read_names(self) -> dict[str, list[str]]:
-        groups, tasks = known_names(self._store)
-        return {"task": sorted(tasks), "group": sorted(groups), "error": sorted(self._store.search.ended.errors())}
+        def read() -> dict[str, list[str]]:
+            groups, tasks = known_names(self._store)
+            return {"task": sorted(tasks), "group": sorted(groups), "error": sorted(self._store.search.ended.errors())}
+
+        return self._names.get("names", read)
 
     def alike(self, job: Mapping[str, Any]) -> Amount:
         """Number of jobs that failed like this one: the same task and the same error."""
@@ -267,20 +221,18 @@ class Reader:
 
     def _usual(self) -> Mapping[str, float]:
         """By task, the duration that 99 of 100 jobs of the last day did not exceed."""
-        return self._durations.get("day", self._read_durations)
 
-    def _read_durations(self) -> dict[str, float]:
-        ended = performances(self._store, "task", self._store.clock.now(), timedelta(days=1))[0]
-        return {
-            each.name: each.execution_time.p99
-            for each in ended
-            if each.ended >= _ENOUGH_TO_COMPARE and each.execution_time.p99 is not None
-        }
+        def read() -> dict[str, float]:
+            rows, _ = performances(self._store, "task", self._store.clock.now(), timedelta(days=1))
+            known = ((each.name, each.execution_time.p99) for each in rows if each.ended >= _ENOUGH_TO_COMPARE)
+            return {name: p99 for name, p99 in known if p99 is not None}
+
+        return self._durations.get("day", read)
 
     def _record(self, job: Job, now: datetime, *, minimal: bool = False) -> dict[str, Any]:
         """The record of a job without secrets; ids are text."""
         record = job_record(job, minimal=minimal, payload=self.redaction.plain)
-        for name in _IDS:
+        for name in IDS:
             record[name] = None if record[name] is None else str(record[name])
         return {**record, "state": serializers.shown_state(job, now)}
 
@@ -330,14 +282,14 @@ class Reader:
 
     def leader(self) -> schemas.Leader | None:
         """The leader, if one leads."""
-        (leader,) = self._leader.get("leader", lambda: (self._read_leader(),))
-        return leader
 
-    def _read_leader(self) -> schemas.Leader | None:
-        lease, now = self._store.leases.read(), self._store.clock.now()
-        if lease is None or lease.holder is None or now - (lease.renewed_at or now) > SILENT:
-            return None
-        return schemas.Leader(lease.host, lease.pid, lease.term, lease.since)
+        def read() -> tuple[schemas.Leader | None]:
+            lease, now = self._store.leases.read(), self._store.clock.now()
+            if lease is None or lease.holder is None or now - (lease.renewed_at or now) > SILENT:
+                return (None,)
+            return (schemas.Leader(lease.host, lease.pid, lease.term, lease.since),)
+
+        return self._leader.get("leader", read)[0]
 
     def pulse(self) -> None:
         """Raises StoreUnreachable if MongoDB does not answer soon."""
@@ -358,13 +310,10 @@ class Reader:
         known = {"version": package.__version__, "place": place, "problems": problems}
         with contextlib.suppress(StoreError):
             if asks:
-                mongodb = self._mongodb.get("version", self._version)
-                return {**known, "mongodb": mongodb, "leader": self.leader()}
+                mongodb = self._mongodb.get("facts", self._store.check)
+                version = f"{mongodb.version} {mongodb.replica_set or 'mongos'}"
+                return {**known, "mongodb": version, "leader": self.leader()}
         return {**known, "mongodb": "cannot be reached", "leader": None}
-
-    def _version(self) -> str:
-        facts = self._store.check()
-        return f"{facts.version} {facts.replica_set or 'mongos'}"
 
     # -- numbers -----------------------------------------------------------------------------------------------------
 
@@ -375,10 +324,11 @@ class Reader:
         told = self._told(within)
         lately = told if within not in _LONG else self._recruiter.analytics(within="1 minute")
         entries, rules, now = self._store.roster.entries(), self._store.limits.read(), self._store.clock.now()
-        errors = self._errors.get(within, lambda: self._frequent_errors(told.since, told.until))
+        errors = self._errors.get(within, lambda: self._frequent_errors(within, told.since, told.until))
         waiting = self._waiting(lately.queues, rules, now)
         slots = sum(entry.registration.slots for entry in entries if not entry.is_silent(now))
-        trend = self._trend(told)
+        depths = self._store.queues.depths(told.since - told.step, told.until, hours=told.step > timedelta(minutes=1))
+        trend = serializers.trend(depths, list(told.series), told.step)
         seen = schemas.OverviewPage(
             at=now,
             within=within,
@@ -412,12 +362,6 @@ class Reader:
             return self._recruiter.analytics(within=RANGES[within])
         return self._history.get(within, lambda: history(self._store, to_timedelta(RANGES[within])))
 
-    def _trend(self, told: Analytics) -> list[Depth | None]:
-        """Queue depths for each step of the series."""
-        hours = told.step > timedelta(minutes=1)
-        depths = self._store.queues.depths(told.since - told.step, told.until, hours=hours)
-        return serializers.trend(depths, list(told.series), told.step)
-
     def _pace(self, told: Analytics, now: datetime) -> float:
         """Ended jobs per second over the last one or two minutes."""
         since, until = window(now, timedelta(minutes=1), now)
@@ -434,7 +378,7 @@ class Reader:
         found = [serializers.waiting(kind, queue, reasons.get(kind)) for kind, queue in kinds.items()]
         return sorted(found, key=lambda each: (-_SERIOUS.index(each.level), -each.queued))
 
-    def _frequent_errors(self, since: datetime, until: datetime) -> list[schemas.FrequentError]:
+    def _frequent_errors(self, within: str, since: datetime, until: datetime) -> list[schemas.FrequentError]:
         """The errors that most of the newest failed jobs ended with."""
         page = self._recruiter.jobs.list(state=["failed", "lost"], ended_since=since, limit=_ERRORS_READ, minimal=True)
         jobs = [job for job in page if job.ended_at is not None and job.why not in WHY_SKIPPED]
@@ -445,7 +389,21 @@ class Reader:
         for job in jobs:
             by_error.setdefault(job.error or job.why or "?", []).append(job)
         most_frequent = sorted(by_error.items(), key=lambda item: -len(item[1]))[:_ERRORS_SHOWN]
-        return [serializers.frequent_error(name, of, begin, span, complete) for name, of in most_frequent]
+        found = [serializers.frequent_error(name, of, begin, span, complete) for name, of in most_frequent]
+        return [replace(each, is_new=self._is_new(each, within, since)) for each in found]
+
+    def _is_new(self, error: schemas.FrequentError, within: str, since: datetime) -> bool:
+        """Whether jobs ended before this time, none of them with this error."""
+
+        def earlier(**words: list[str]) -> Page[Job]:
+            filter = filter_from_words({"ended_until": [iso(since)], **words})
+            return self._recruiter.jobs.list(filter, limit=1, minimal=True)
+
+        def read() -> bool:
+            with_it = earlier(**{error.by: [error.error]})
+            return not with_it and with_it.next is None and bool(earlier())
+
+        return self._new_errors.get((error.error, within), read)
 
     def tasks(self, by: str = "task", within: str = "1h", sort: str = "total") -> schemas.TasksPage:
         """Ended jobs by task, group or worker: how many, how many failed, how long they took."""
@@ -456,17 +414,14 @@ class Reader:
             )
         if within not in RANGES:
             raise InvalidFilter(f"the table is of {', '.join(RANGES)}, not of {within[:50]!r}")
-        rows, complete = self._performances(by, within)
-        rows = sorted(sorted(rows, key=lambda row: row.name), key=SORTED_BY[sort])
-        sentence, now = sentences.of_tasks(by, rows, within), self._store.clock.now()
-        more = max(0, len(rows) - _TASKS_SHOWN)
-        return schemas.TasksPage(now, sentence, by, within, rows[:_TASKS_SHOWN], more, complete)
-
-    def _performances(self, by: str, within: str) -> tuple[list[Performance], bool]:
-        kind: Any = by
-        return self._performance.get(
-            (by, within), lambda: performances(self._store, kind, self._store.clock.now(), to_timedelta(RANGES[within]))
+        kind, now = cast(PerformanceBy, by), self._store.clock.now()
+        rows, complete = self._performance.get(
+            (by, within), lambda: performances(self._store, kind, now, to_timedelta(RANGES[within]))
         )
+        rows = sorted(sorted(rows, key=lambda row: row.name), key=SORTED_BY[sort])
+        more = max(0, len(rows) - _TASKS_SHOWN)
+        sentence = sentences.of_tasks(by, rows, within)
+        return schemas.TasksPage(now, sentence, by, within, rows[:_TASKS_SHOWN], more, complete)
 
     def groups(self) -> schemas.GroupsPage:
         """Depth, pauses and limits."""
@@ -476,16 +431,12 @@ class Reader:
         names |= self._groups.get("groups", lambda: known_names(self._store)[0])
         names |= {name.removeprefix("group:") for name in rules.paused if name.startswith("group:")}
         waiting = self._waiting(told.queues, rules, now)
-        before = self._before(now)
+        depths = self._store.queues.depths(now - timedelta(minutes=7), now - timedelta(minutes=3))
+        before = min(depths, key=lambda depth: abs(now - depth.at - timedelta(minutes=5)), default=None)
         groups = [self._group(name, told, waiting, rules, before) for name in sorted(names)]
-        limits = [serializers.limit_use(use) for use in limit_uses(self._store, rules, now)]
+        limits = [serializers.limit_use(use, rules) for use in limit_uses(self._store, rules, now)]
         blocked = rules.paused.get("fleet")
         return schemas.GroupsPage(now, sentences.of_groups(blocked, groups, limits, waiting), blocked, groups, limits)
-
-    def _before(self, now: datetime) -> Depth | None:
-        """The queue depth about five minutes ago."""
-        depths = self._store.queues.depths(now - timedelta(minutes=7), now - timedelta(minutes=3))
-        return min(depths, key=lambda each: abs(now - each.at - timedelta(minutes=5)), default=None)
 
     def _group(
         self, name: str, told: Analytics, waiting: Sequence[schemas.Waiting], rules: Rules, before: Depth | None
@@ -508,7 +459,7 @@ class Reader:
             name=name,
             per_minute=out,
             arrivals=arrivals,
-            failed=serializers.failed(flow.ended) if flow else 0,
+            failed=sentences.failed(flow.ended) if flow else 0,
             latency_p95=flow.latency.p95 if flow else None,
             next_due=first.scheduled_at if first else None,
             next_id=str(first.id) if first else None,
@@ -577,7 +528,7 @@ class Reader:
             runs += more
         return [run for run in runs if run <= end], Amount(number, exact=False)
 
-    # -- problems ----------------------------------------------------------------------------------------------------
+    # -- flows -------------------------------------------------------------------------------------------------------
 
     def flows(self, state: str = "", text: str = "", after: str = "") -> schemas.FlowsPage:
         """The newest flows, in this state or with this text in their name, owner or id."""
@@ -601,12 +552,9 @@ class Reader:
                 document = self._store.flow_steps.first_waiting(flow.id, _ROW_FIELDS)
                 if document is not None:
                     firsts[flow.id] = job_from(document)
-        lanes = {job.id: Lane.parse(job.lane) for job in firsts.values() if job.scheduled_at <= now}
-        reasons = waiting_reasons(self._store, set(lanes.values()), now)
-        for id, job in firsts.items():
-            reason = reasons.get(lanes[job.id]) if job.id in lanes else None
-            found[id] = f"{job.task}: {serializers.waits(job, reason, now)}"
-        return found
+        reasons = waiting_reasons(self._store, firsts.values(), now)
+        waits = {id: serializers.waits(job, reasons.get(job.id), now) for id, job in firsts.items()}
+        return found | {id: f"{firsts[id].task}: {text}" for id, text in waits.items()}
 
     def _failure(self, flow: ObjectId) -> str:
         step = failed_step(self._store, flow)
@@ -635,6 +583,8 @@ class Reader:
         stored = self._arguments.get(tuple(jobs), lambda: read(list(map(self._recruiter.jobs.id_of, jobs))))
         plain = {jobs[str(job)]: self.redaction.scalars(args) for job, args in stored.items()}
         return serializers.labels(list(steps.values()), plain)
+
+    # -- problems ----------------------------------------------------------------------------------------------------
 
     def problems(self, patience: float = 1.0) -> schemas.ProblemsPage:
         """Findings of the doctor, set-aside documents and past actions. With millions of jobs the doctor takes seconds:

@@ -1,19 +1,28 @@
-"""Redaction: stored values become JSON-compatible, with secrets hidden."""
+"""Redaction: stored values become JSON-compatible with secrets hidden, and no text shows the password of an address."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
+from uuid import UUID
+
+from bson import ObjectId
 
 from recruiter.domain.arguments.values import TAG
 from recruiter.domain.search.filter import JobFilter
 from recruiter.domain.text import is_secret_name, mask
 from recruiter.errors import InvalidFilter, SettingsError
 
-HIDDEN = "••••••"  # Shown instead of a secret
+R = TypeVar("R")
 
+HIDDEN = "••••••"  # Shown instead of a secret
+IDS = ("id", "key", "origin", "recovered_from", "recovered_as", "flow")
+_UNMASKED = (*IDS, "args")  # Links need ids, and arguments are redacted already
 _LONGEST_LINE = 160
 _DEEPEST = 60
 _PAIR = 2
@@ -97,6 +106,46 @@ class Redaction:
             parts = [] if plain is None else [_short(plain)]
         text = ", ".join(parts)
         return text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}…"
+
+
+def masks_texts(*unmasked: str) -> Callable[[type[R]], type[R]]:
+    """For a class: all public methods return their texts masked, except for the methods of these names."""
+
+    def masking(method: Callable[..., Any]) -> Callable[..., Any]:
+        return functools.wraps(method)(lambda *args, **kwargs: masked(method(*args, **kwargs)))
+
+    def decorated(reader: type[R]) -> type[R]:
+        for name, method in list(vars(reader).items()):
+            if not name.startswith("_") and inspect.isfunction(method) and name not in unmasked:
+                setattr(reader, name, masking(method))
+        return reader
+
+    return decorated
+
+
+def masked(value: Any) -> Any:
+    """The same value with the passwords of addresses masked in every text."""
+    match value:
+        case str():
+            text = mask(value)
+            return value if text == value else text
+        case Mapping():
+            items = value.items()
+            return {key: it if key in _UNMASKED and isinstance(it, str) else masked(it) for key, it in items}
+        case list():
+            return [masked(inner) for inner in value]
+        case ObjectId() | UUID():
+            return str(value)
+        case tuple() if hasattr(value, "_fields"):
+            return type(value)(*map(masked, value))
+        case tuple():
+            return tuple(map(masked, value))
+        case _ if is_dataclass(value) and not isinstance(value, JobFilter | type):
+            before = {each.name: getattr(value, each.name) for each in fields(value)}
+            after = masked(before)
+            changed = {name: after[name] for name, old in before.items() if after[name] != old}
+            return replace(value, **changed) if changed else value
+    return value
 
 
 def _is_pair(value: Any) -> bool:

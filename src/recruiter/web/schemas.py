@@ -297,6 +297,7 @@ class FrequentError:
     trend: list[int]  # Number of errors in each part of the time, the oldest first
     last_at: datetime
     tasks: list[str]
+    is_new: bool = False  # Whether jobs ended before this time, none of them with this error
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,6 +365,9 @@ class LimitRow:
     rate_count: int | None
     floating: bool
     holders: list[str]  # The first few jobs that hold it
+    source: str  # `declared`, or `set by ada, declared: 2 at once`
+    is_set: bool  # Whether a person has set it; the application declares the others
+    values: dict[str, str]  # As the action `set-limit` takes them
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 from recruiter.domain.duration import brief
 from recruiter.domain.schedule.scheduler import Pause
+from recruiter.domain.text import remark
 from recruiter.web import schemas
 from recruiter.web.formats import count
 from recruiter.web.schemas import Finding, FlowRow, GroupRow, Level, LimitRow, Performance, Sentence, Waiting
@@ -24,16 +25,17 @@ _NAMED = 3
 _LATE = 60.0
 
 
-def jobs(number: float) -> str:
-    return "1 job" if number == 1 else f"{count(number)} jobs"
-
-
-def plural(number: int, thing: str) -> str:
+def plural(number: float, thing: str) -> str:
     return f"{count(number)} {thing}" + ("" if number == 1 else "s")
 
 
-def since(pause: Pause) -> str:
-    return f"by {pause.by or 'somebody'} since {pause.at:%Y-%m-%d %H:%M:%S} UTC ({pause.reason or 'no reason given'})"
+def jobs(number: float) -> str:
+    return plural(number, "job")
+
+
+def failed(ended: Mapping[str, int]) -> int:
+    """The number of jobs that failed or were lost, of the numbers of jobs by state."""
+    return ended.get("failed", 0) + ended.get("lost", 0)
 
 
 def of_overview(seen: schemas.OverviewPage, waiting: Sequence[Waiting]) -> Sentence:
@@ -49,10 +51,14 @@ def _matters(seen: schemas.OverviewPage, waiting: Sequence[Waiting]) -> Iterator
         yield _problem(f"{wait}: no worker is on the roster. Start one: recruiter start worker.")
     blocked = seen.paused.get("fleet")
     if blocked is not None:
-        yield _problem(f"No job starts anywhere: all starts are blocked {since(blocked)}.")
+        yield _blocked(blocked)
     if waiting and waiting[0].queued and waiting[0].level is not Level.OK:
         yield of_waiting(waiting[0], waiting)
     yield from _pace(seen)
+
+
+def _blocked(pause: Pause) -> Sentence:
+    return _problem(f"No job starts anywhere: all starts are blocked by {remark(pause.by, pause.reason, pause.at)}.")
 
 
 def of_waiting(first: Waiting, waiting: Sequence[Waiting]) -> Sentence:
@@ -66,10 +72,10 @@ def of_waiting(first: Waiting, waiting: Sequence[Waiting]) -> Sentence:
 
 def _pace(seen: schemas.OverviewPage) -> Iterator[Sentence]:
     ended = sum(seen.ended.values())
-    failed = seen.ended.get("failed", 0) + seen.ended.get("lost", 0)
-    if failed >= _FEW and failed > ended * _MANY_FAIL:
+    number = failed(seen.ended)
+    if number >= _FEW and number > ended * _MANY_FAIL:
         most = f"; most with {seen.errors[0].error}" if seen.errors else ""
-        yield _problem(f"{count(failed)} of {jobs(ended)} failed in the last {seen.within}{most}.")
+        yield _problem(f"{count(number)} of {jobs(ended)} failed in the last {seen.within}{most}.")
     workers, pace = plural(seen.workers, "worker"), f"{count(round(seen.per_second, 2))} jobs a second"
     late = seen.latency.p95 or 0.0
     if seen.queued > seen.slots and late > _LATE:
@@ -109,15 +115,16 @@ def of_groups(
 ) -> Sentence:
     """`waiting` has every group and task, the most serious first, as the overview does."""
     if blocked is not None:
-        return _problem(f"No job starts anywhere: all starts are blocked {since(blocked)}.")
+        return _blocked(blocked)
     paused = [group for group in groups if group.paused]
     more = f" {plural(len(paused) - 1, 'more group')} paused." if len(paused) > 1 else ""
     if waiting and waiting[0].queued and waiting[0].level is not Level.OK:
         sentence = of_waiting(waiting[0], waiting)
         return replace(sentence, text=sentence.text + more)
     if paused and paused[0].paused is not None:
-        text = f"Group {paused[0].name} is paused {since(paused[0].paused)}; none of its jobs is due."
-        return _note(text + more)
+        pause = paused[0].paused
+        who = remark(pause.by, pause.reason, pause.at)
+        return _note(f"Group {paused[0].name} is paused by {who}; none of its jobs is due.{more}")
     full = [limit for limit in limits if limit.at_once is not None and limit.used >= limit.at_once]
     if full:
         return _note(f"{full[0].subject} is at its limit of {count(full[0].at_once or 0)}.")
@@ -162,19 +169,15 @@ def of_schedules(schedules: Sequence[schemas.ScheduleRow], more: int, now: datet
 def of_flows(flows: Sequence[FlowRow]) -> Sentence:
     if not flows:
         return _ok("No flows.")
-    failed = [flow for flow in flows if flow.state == "failed"]
+    bad = [flow for flow in flows if flow.state == "failed"]
     stuck = [flow for flow in flows if flow.state == "running" and flow.why]
     running = sum(flow.state in ("running", "paused") for flow in flows)
-    text = f"{plural(len(flows), 'flow')} on this page; {_not_ended(running)}."
+    text = f"{plural(len(flows), 'flow')} on this page; {count(running)} {'has' if running == 1 else 'have'} not ended."
     if stuck:
         text += f" Flow {stuck[0].name} is at {stuck[0].why}."
-    if failed:
-        text += f" {count(len(failed))} failed; the last is {failed[0].name}."
-    return Sentence(Level.NOTE if failed or stuck else Level.OK, text)
-
-
-def _not_ended(number: int) -> str:
-    return f"{count(number)} {'has' if number == 1 else 'have'} not ended"
+    if bad:
+        text += f" {count(len(bad))} failed; the last is {bad[0].name}."
+    return Sentence(Level.NOTE if bad or stuck else Level.OK, text)
 
 
 def of_flow(flow: FlowRow, steps: Sequence[schemas.FlowStepRow] = ()) -> Sentence:
@@ -186,10 +189,10 @@ def of_flow(flow: FlowRow, steps: Sequence[schemas.FlowStepRow] = ()) -> Sentenc
 
 def _at_work(flow: FlowRow, steps: Sequence[schemas.FlowStepRow]) -> str:
     """The steps that the flow waits for, or the step that failed."""
-    failed = [step for step in steps if step.state in ("failed", "lost")]
-    if failed:
-        more = f", and {count(len(failed) - 1)} more" if len(failed) > 1 else ""
-        return f" {failed[0].task} failed{f' with {failed[0].error}' if failed[0].error else ''}{more}."
+    bad = [step for step in steps if step.state in ("failed", "lost")]
+    if bad:
+        more = f", and {count(len(bad) - 1)} more" if len(bad) > 1 else ""
+        return f" {bad[0].task} failed{f' with {bad[0].error}' if bad[0].error else ''}{more}."
     running = sorted({step.task for step in steps if step.state == "running"})
     if flow.state == "running" and flow.why:
         return f" It is at {flow.why}."

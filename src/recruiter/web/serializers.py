@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from recruiter.domain.duration import brief, elapsed
+from recruiter.domain.duration import brief, elapsed, humanize
 from recruiter.domain.job import ArchivedJob, Job, JobId
 from recruiter.domain.schedule.scheduler import Scheduler
 from recruiter.domain.search.conditions import BLOCKED, POSTPONED, QUEUED
@@ -22,6 +22,8 @@ from recruiter.web.schemas import Amount, FlowRow, FlowStepRow, Level
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+    from recruiter.domain.planning.limits import Limit
+    from recruiter.domain.planning.rules import Rules
     from recruiter.store.roster_fields import RosterEntry
     from recruiter.views.explain import WaitReason
     from recruiter.views.resources import LimitUse
@@ -31,6 +33,7 @@ R = TypeVar("R", bound="DataclassInstance")
 _TREND = 24
 _SEEN_AT_LEAST = timedelta(minutes=11)  # The cleaner samples an idle fleet every ten minutes
 _HOLDERS = 5
+_MEMORY_UNITS = {"GiB": 2**30, "MiB": 2**20, "KiB": 2**10}
 _LABEL, _LABELLED_BY = 40, 2  # The longest part of a label, and the number of parts
 
 
@@ -137,10 +140,6 @@ def arrivals(out: float, jobs: int, then: int, minutes: float) -> float:
     return max(0.0, out + (jobs - then) / minutes)
 
 
-def failed(ended: Mapping[str, int]) -> int:
-    return ended.get(State.FAILED, 0) + ended.get(State.LOST, 0)
-
-
 def frequent_error(
     name: str, jobs: Sequence[Job], begin: datetime, span: float, complete: bool
 ) -> schemas.FrequentError:
@@ -169,7 +168,7 @@ def shown_text(row: Mapping[str, Any]) -> str:
     ).casefold()
 
 
-def limit_use(use: LimitUse) -> schemas.LimitRow:
+def limit_use(use: LimitUse, rules: Rules) -> schemas.LimitRow:
     rate = use.limit.rate
     return copied(
         schemas.LimitRow,
@@ -178,7 +177,22 @@ def limit_use(use: LimitUse) -> schemas.LimitRow:
         rate=None if rate is None else str(rate),
         rate_count=None if rate is None else rate.count,
         holders=[str(id) for id in use.holders[:_HOLDERS]],
+        source=rules.source(use.limit.subject),
+        is_set=use.limit.subject in rules.set_by,
+        values=limit_values(use.limit),
     )
+
+
+def limit_values(limit: Limit | None) -> dict[str, str]:
+    """The limit as the action `set-limit` takes it."""
+    values: dict[str, str] = {}
+    if limit is not None and limit.at_once is not None:
+        sizes = _MEMORY_UNITS.items() if limit.subject == "resource:mem" else ()
+        unit, size = next(((unit, size) for unit, size in sizes if limit.at_once % size == 0), ("", 1))
+        values["at_once"] = f"{limit.at_once / size:.15g}{unit}"
+    if limit is not None and limit.rate is not None:
+        values |= {"count": str(limit.rate.count), "per": humanize(limit.rate.window)}
+    return values
 
 
 def late(scheduler: Scheduler, last: Sequence[schemas.EndedRun], now: datetime) -> str | None:

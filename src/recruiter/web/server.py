@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import socket
-import stat
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -85,7 +84,7 @@ def bound_file(path: str) -> socket.socket:
     """A socket file that only this user and group can open. Raises SettingsError."""
     opened = socket.socket(socket.AF_UNIX)
     try:
-        if stat.S_ISSOCK(_mode_of(path)):
+        if Path(path).is_socket():
             _remove_stale(path)
         mask = os.umask(0o117)
         try:
@@ -97,13 +96,6 @@ def bound_file(path: str) -> socket.socket:
         opened.close()
         raise SettingsError(f"cannot listen on the socket file {path}: {error.strerror or error}") from None
     return opened
-
-
-def _mode_of(path: str) -> int:
-    try:
-        return Path(path).stat().st_mode
-    except FileNotFoundError:
-        return 0
 
 
 def _remove_stale(path: str) -> None:
@@ -123,11 +115,9 @@ def address_of(opened: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
-def link_of(opened: socket.socket, root_path: str, access: Access) -> str:
-    """The link to print, with the path, and with the token if access needs it. For a socket file, its path."""
-    if opened.family == socket.AF_UNIX:
-        return str(opened.getsockname())
-    place = f"{address_of(opened).rstrip('/')}/{root_path.strip('/')}".rstrip("/") + "/"
+def link_of(address: str, root_path: str, access: Access) -> str:
+    """The link to print, with the path, and with the token if access needs it."""
+    place = f"{address.rstrip('/')}/{root_path.strip('/')}".rstrip("/") + "/"
     return access.link(place) if isinstance(access, LocalToken) else place
 
 
@@ -241,31 +231,21 @@ def serve(app: ASGIApp, opened: socket.socket, root_path: str = "") -> None:
 
 
 @contextmanager
-def served_at(app: ASGIApp, port: int) -> Iterator[socket.socket]:
-    """While the block runs, on this port of this machine, or on any other if it is taken."""
+def served(
+    app: ASGIApp, host: str = "127.0.0.1", port: int = 0, root_path: str = "", *, or_any_port: bool = False
+) -> Iterator[str]:
+    """While the block runs, from a thread; gives the address. With `or_any_port`, the port may be taken."""
     try:
-        opened = bound("127.0.0.1", port)
+        opened = bound(host, port)
     except SettingsError:
-        opened = bound("127.0.0.1", 0)
-    with _served(app, opened, ""):
-        yield opened
-
-
-@contextmanager
-def served(app: ASGIApp, host: str = "127.0.0.1", port: int = 0, root_path: str = "") -> Iterator[str]:
-    """While the block runs, from a thread; gives the address."""
-    opened = bound(host, port)
-    with _served(app, opened, root_path):
-        yield address_of(opened)
-
-
-@contextmanager
-def _served(app: ASGIApp, opened: socket.socket, root_path: str) -> Iterator[None]:
+        if not or_any_port:
+            raise
+        opened = bound(host, 0)
     server = _server(app, root_path)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, name="recruiter web", daemon=True)
     thread.start()
     try:
-        yield
+        yield address_of(opened)
     finally:
         server.should_exit = True
         thread.join(timeout=10)

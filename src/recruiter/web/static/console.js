@@ -126,6 +126,7 @@
         return !(old.matches("time") && fresh.matches && fresh.matches("time") && old.dateTime === fresh.dateTime);
       },
       beforeAttributeUpdated: (name, node) => !((name === "open" && node.matches("details")) || name === "data-told" || ((name === "style" || name === "data-scale") && node.matches(".flow-graph svg")) || (name === "hidden" && node.matches(".hours, .copy"))),
+      beforeNodeRemoved: (old) => !(old.nodeType === 1 && old.matches(".suggestions")),
       afterNodeMorphed: (old) => { if (old.nodeType === 1 && old.matches("time")) { delete old.dataset.told; tell(old); } },
     } });
     // A link that has become another one must do what it says now.
@@ -246,9 +247,9 @@
       if (panel && content().dataset.live) { event.preventDefault(); shut(); }
     } else if (target.matches("[data-limit]")) {
       event.preventDefault();
-      const form = $("set");
-      form.elements.namedItem("name").value = target.dataset.limit;
-      form.elements.namedItem("at_once").focus();
+      const form = $("set").elements, given = new URL(target.href).searchParams;
+      for (const name of ["name", "at_once", "count", "per"]) form.namedItem(name).value = given.get(name) || "";
+      form.namedItem("at_once").focus();
     } else {
       const text = target.dataset.copyFrom ? document.querySelector(target.dataset.copyFrom).textContent : target.dataset.copy;
       const before = target.textContent;
