@@ -206,6 +206,17 @@ class TestPages:
         expect(daily).to_contain_text("06:00 there")
         expect(daily.locator("time").first).to_contain_text("in ")
 
+    def test_the_ruler_of_schedules_has_every_sixth_hour_of_the_viewer(
+        self, watched: Watched, filled: dict[str, str]
+    ) -> None:
+        """At 23:50 in Rome, midnight is too near to the edge."""
+        del filled
+        page = watched.open("schedules")
+        page.locator("#live").click()
+        page.evaluate("document.querySelector('[data-hours]').dataset.hours = '2026-11-19T22:50:00Z'")
+        marks = page.locator("[data-hours] text")
+        eventually(lambda: [text for text in marks.all_text_contents() if text] == ["06:00", "12:00", "18:00"])
+
     def test_a_flow_is_drawn_and_seen_to_succeed(self, watched: Watched, shop: World) -> None:
         gate, flow = shop.folder / "flow", shop.recruiter.flow("thumbnails")
         flow.add(showcase.resize, "cat.jpg", 1, after=flow.add(showcase.climb, str(gate)))

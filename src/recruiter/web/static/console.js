@@ -39,14 +39,15 @@
 
   // The ruler above the ribbons of the schedules: 00:00, 06:00, 12:00 and 18:00 on the viewer's own clock.
   function hours(ruler) {
-    const now = new Date(ruler.dataset.hours), marks = [...ruler.children];
-    marks.forEach((mark, number) => {
-      const moment = new Date(now);
-      moment.setHours(now.getHours() - (now.getHours() % 6) + 6 * (number + 1), 0, 0, 0);
-      const place = (moment - now) / 864000;
-      mark.setAttribute("x", `${place}%`);
-      mark.textContent = place < 4 || place > 96 ? "" : clock.format(moment).slice(0, 5);
-    });
+    const now = new Date(ruler.dataset.hours), at = (hour) => new Date(now).setHours(hour, 0, 0, 0);
+    const place = (hour) => (at(hour) - now) / 864000;
+    let hour = now.getHours() - (now.getHours() % 6) + 6;
+    if (place(hour) < 4) hour += 6;
+    for (const mark of ruler.children) {
+      mark.setAttribute("x", `${place(hour)}%`);
+      mark.textContent = place(hour) > 96 ? "" : clock.format(at(hour)).slice(0, 5);
+      hour += 6;
+    }
   }
   const tick = (root) => {
     root.querySelectorAll("time[data-rel]").forEach(tell);
