@@ -18,7 +18,7 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import copy_context
@@ -41,7 +41,16 @@ from recruiter.domain.job import NO_SIGNAL, Execution, Job, JobId, SignalWait, c
 from recruiter.domain.names import id_told
 from recruiter.domain.retry.decision import Failure, Retry, RetryPolicy, after, decide, exception_names, is_last
 from recruiter.domain.text import cut, said_by, shown
-from recruiter.errors import InvalidArguments, JobPauses, NoCurrentJob, RecruiterError, SignalTimeout
+from recruiter.errors import (
+    InvalidArguments,
+    JobPauses,
+    JobTimedOut,
+    NoCurrentJob,
+    RecruiterError,
+    RetryLater,
+    SignalTimeout,
+    Superseded,
+)
 from recruiter.programs import CommandResult, OnLine, ProcessOptions, Program
 from recruiter.store.runs import Checkpoints, StepFailures, check_step_name
 
@@ -215,13 +224,14 @@ class CurrentJob:
         is raised. With `timeout=` it raises TimeoutError after that time; the function runs in a separate thread,
         which cannot be stopped. A function that has a parameter `retry` or `timeout` is given it instead.
 
-        Names are unique in a job: in a loop, use a different name for each call. Raises UnsupportedValue or JobTooLarge
-        when the result cannot be stored, in this run and in each later one; the function is not called again. Raises
-        Superseded when another worker holds the job.
+        Names are unique in a job: in a loop, use a different name for each call. Raises InvalidName for a second call
+        of a name with other arguments. Raises UnsupportedValue or JobTooLarge when the result cannot be stored, in this
+        run and in each later one; the function is not called again. Raises Superseded when another worker holds the
+        job.
         """
         checkpoints = self._checkpoints(name)
-        rules = _take_rules(function, kwargs)  # they are no longer in kwargs
-        returns, kept = _returns(function), checkpoints.find(name)
+        rules = _take_rules(name, function, kwargs)  # they are no longer in kwargs
+        kept = checkpoints.find(name)
         if kept is None:
             if iscoroutinefunction(function):
                 raise _must_be_awaited(name)
@@ -236,8 +246,9 @@ class CurrentJob:
             if isinstance(done, CoroutineType):
                 done.close()
                 raise _must_be_awaited(name)
-            kept = checkpoints.keep(name, done, returns)
-        return checkpoints.result(kept, returns)
+            kept = checkpoints.keep(name, done, rules.returns)
+        checkpoints.check_alike(name, (*_identity(function), args, kwargs))
+        return checkpoints.result(kept, rules.returns)
 
     @overload
     async def aonce(
@@ -271,8 +282,8 @@ class CurrentJob:
         """Like `once`, in an `async def`: `await current_job.aonce("charge", charge_card, order)`. The function is an
         `async def`, which is awaited, or a plain one, which is called in a thread and does not block the event loop."""
         checkpoints = self._checkpoints(name)
-        rules = _take_rules(function, kwargs)  # they are no longer in kwargs
-        returns, kept = _returns(function), checkpoints.find(name)
+        rules = _take_rules(name, function, kwargs)  # they are no longer in kwargs
+        kept = checkpoints.find(name)
         if kept is None:
             _check_not_given_up(checkpoints, name)
             await in_a_thread(checkpoints.begin)
@@ -287,12 +298,14 @@ class CurrentJob:
                 error = _too_slow(name, rules.seconds or 0) if too_slow else raised
                 self._pause_or_give_up(checkpoints, name, rules, error)  # does not return if it is tried again
                 raise error from raised.__cause__
-            kept = await in_a_thread(checkpoints.keep, name, done, returns)
-        return checkpoints.result(kept, returns)
+            kept = await in_a_thread(checkpoints.keep, name, done, rules.returns)
+        checkpoints.check_alike(name, (*_identity(function), args, kwargs))
+        return checkpoints.result(kept, rules.returns)
 
     def _pause_or_give_up(self, checkpoints: Checkpoints, step: str, rules: _StepRules, error: Exception) -> None:
-        """Pauses the job until the next try of the step; returns if there is none."""
-        if rules.retry is None:
+        """Pauses the job until the next try of the step; returns if there is none. An end of the job's own time, and a
+        wish to run later, are no failures of the step."""
+        if rules.retry is None or isinstance(error, JobTimedOut | RetryLater | Superseded):
             return
         attempt, now = self._attempt, self._attempt.runner.now()
         before = checkpoints.failures(step, attempt.number)
@@ -302,8 +315,8 @@ class CurrentJob:
         text = f"{names[0]}: {said_by(error)}"
         if isinstance(decision, Retry):
             failures = StepFailures(attempt.number, number + 1, first)
-            kept = checkpoints.with_failures(step, failures, cut(text))
-            attempt.pause(JobPauses(f"step {step!r} failed with {text}", until=decision.at, checkpoints=kept))
+            checkpoints.failed(step, failures, cut(text))
+            attempt.pause(JobPauses(f"step {step!r} failed with {text}", until=decision.at))
         checkpoints.give_up(step, cut(text))
 
     def sleep(self, duration: DurationLike) -> None:
@@ -318,7 +331,7 @@ class CurrentJob:
         name = checkpoints.next_name("sleep")
         if checkpoints.find(name) is None:
             told = f"it sleeps for {humanize(delay)}"
-            self._attempt.pause(JobPauses(told, delay=delay, checkpoints=checkpoints.slept(name)))
+            self._attempt.pause(JobPauses(told, delay=delay, checkpoint=checkpoints.slept(name)))
 
     async def asleep(self, duration: DurationLike) -> None:
         """Like `sleep`, in an `async def`."""
@@ -344,6 +357,8 @@ class CurrentJob:
         """Waits for the first of several signals, and returns its `name` and its `data`:
         `answer = current_job.wait_for_any("approved", "rejected", timeout="7 days")`. Each wait takes one signal; the
         others stay for later waits. Otherwise it is like `wait_for`."""
+        for signal in signals:
+            check_checkpoint("the name of a signal", signal)
         if len(set(signals)) < 2:
             raise InvalidArguments("wait_for_any() takes two or more different names; for one signal use wait_for()")
         return self._first_of(signals, timeout)
@@ -501,34 +516,38 @@ def track(iterable: Iterable[T], total: int | None = None, stage: str | None = N
     progress.progress(1.0)
 
 
-def _returns(function: Callable[..., Any]) -> Any:
-    """The return annotation of the function; Any without one."""
-    try:
-        return Signature(function).returns
-    except (InvalidArguments, TypeError, ValueError):  # functions written in C may have no signature
-        return Any
-
-
 class _StepRules(NamedTuple):
     """The options of one durable step."""
 
+    returns: Any
+    """The annotation of the function's result; Any without one."""
     retry: RetryPolicy | None
     seconds: float | None
 
 
-def _take_rules(function: Callable[..., Any], kwargs: dict[str, Any]) -> _StepRules:
+def _take_rules(step: str, function: Callable[..., Any], kwargs: dict[str, Any]) -> _StepRules:
     """Takes the options out of the arguments; a parameter of the function comes first. Raises InvalidArguments."""
-    if not kwargs.keys() & {"retry", "timeout"}:
-        return _StepRules(None, None)
+    if not callable(function):
+        raise InvalidArguments(
+            f"once({step!r}, …) needs a function and then its arguments, not {shown(function)}: it calls the function "
+            "itself"
+        )
+    own: Collection[str]
     try:
-        own = Signature(function).names
+        signature = Signature(function)
+        returns, own = signature.returns, signature.names
     except (InvalidArguments, TypeError, ValueError):  # functions written in C may have no signature
-        own = ()
+        returns, own = Any, ()
     retry = None if "retry" in own else kwargs.pop("retry", None)
     timeout = None if "timeout" in own else kwargs.pop("timeout", None)
     if retry is not None and not isinstance(retry, RetryPolicy):
         raise InvalidArguments(f"retry= takes a retry policy such as RetryManyTimes(3, '10s'), not {shown(retry)}")
-    return _StepRules(retry, None if timeout is None else to_seconds(timeout))
+    return _StepRules(returns, retry, None if timeout is None else to_seconds(timeout))
+
+
+def _identity(function: Callable[..., Any]) -> tuple[Any, Any]:
+    """The same for a lambda or an inner function that the same line has made again."""
+    return getattr(function, "__code__", function), getattr(function, "__self__", None)
 
 
 def _within(seconds: float, step: str, call: Callable[[], T]) -> T:

@@ -233,14 +233,14 @@ class JobPauses(BaseException):
         *,
         delay: timedelta | None = None,
         until: datetime | None = None,
-        checkpoints: list[dict[str, Any]] | None = None,
+        checkpoint: Any = None,
         waits_for: Any = None,
         signals: Sequence[tuple[str, int]] = (),
     ) -> None:
         super().__init__(message)
         self.delay = delay
         self.until = until
-        self.checkpoints = checkpoints
+        self.checkpoint = checkpoint
         self.waits_for = waits_for
         self.signals = signals
 

@@ -7,6 +7,8 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from runpy import run_path
 from textwrap import dedent
@@ -17,8 +19,10 @@ import pytest
 from recruiter import (
     InvalidArguments,
     InvalidJob,
+    InvalidName,
     JobNotFound,
     Recruiter,
+    RetryLater,
     RetryManyTimes,
     UnsupportedValue,
     current_job,
@@ -104,14 +108,16 @@ def test_wait_for_any_wants_several_names(local: Recruiter, jobs: Sandbox) -> No
 
     @local.task
     def listen() -> None:
-        try:
-            current_job.wait_for_any("a", "a")
-        except InvalidArguments as error:
-            errors.append(str(error))
+        for names in (("a", "a"), (["a", "b"],)):
+            try:
+                current_job.wait_for_any(*names)
+            except (InvalidArguments, InvalidName) as error:
+                errors.append(str(error))
 
     listen.enqueue()
     jobs.run_due()
     assert "two or more different names" in errors[0]
+    assert "the name of a signal" in errors[1]
 
 
 # -- a signal that makes its job -------------------------------------------------------------------------------------
@@ -482,6 +488,177 @@ def test_a_step_that_gave_up_is_tried_again_in_the_next_attempt_of_its_job_and_a
     while jobs.run_due():
         pass
     assert (len(calls), local.find(again.id).why) == (12, "tried-too-many-times")
+
+
+def test_a_job_that_waits_for_a_signal_after_a_step_gave_up_does_not_do_the_step_later(
+    local: Recruiter, jobs: Sandbox
+) -> None:
+    calls: list[int] = []
+
+    def charge() -> str:
+        calls.append(1)
+        if len(calls) < 3:
+            raise Closed("the bank is closed")
+        return "receipt"
+
+    @local.task
+    def order() -> Any:
+        try:
+            return current_job.once("charge", charge, retry=RetryManyTimes(1, 0))
+        except Closed:
+            return current_job.wait_for("paid in cash")
+
+    job = order.enqueue()
+    while jobs.run_due():
+        pass
+    local.signal(job.id, "paid in cash", "a note")
+    jobs.run_due()
+    assert (job.result(5), len(calls)) == ("a note", 2)
+
+
+@pytest.mark.parametrize("how", ["a sleep", "a step that is tried again"])
+def test_a_step_that_ends_beside_a_pause_is_kept(local: Recruiter, jobs: Sandbox, how: str) -> None:
+    """Given a job with two threads, when one of them pauses the job and the other one ends a step after that, then the
+    step is not called again."""
+    calls: list[str] = []
+    begun, paused = threading.Event(), threading.Event()
+
+    def slow() -> str:
+        calls.append("slow")
+        begun.set()
+        paused.wait(60)
+        return "slow"
+
+    def fails_once() -> None:
+        calls.append("fails")
+        if calls.count("fails") == 1:
+            raise Closed("the bank is closed")
+
+    @local.task
+    def order() -> str:
+        with ThreadPoolExecutor() as pool:
+            beside = pool.submit(copy_context().run, lambda: current_job.once("slow", slow))
+            begun.wait(60)
+            try:
+                if how == "a sleep":
+                    current_job.sleep(0)
+                else:
+                    current_job.once("fails", fails_once, retry=RetryManyTimes(1, 0))
+            finally:
+                paused.set()
+        return beside.result()
+
+    job = order.enqueue()
+    while jobs.run_due():
+        pass
+    assert (job.result(5), calls.count("slow")) == ("slow", 1)
+
+
+def test_failures_of_steps_that_run_side_by_side_are_counted_each(local: Recruiter, jobs: Sandbox) -> None:
+    calls: list[str] = []
+
+    @local.task
+    async def order() -> None:
+        both = asyncio.Barrier(2)
+
+        async def ask(bank: str) -> None:
+            calls.append(bank)
+            await both.wait()
+            raise Closed(bank)
+
+        async with asyncio.TaskGroup() as group:
+            for bank, tries in (("a", 1), ("b", 5)):
+                group.create_task(current_job.aonce(bank, ask, bank, retry=RetryManyTimes(tries, 0)))
+
+    job = order.enqueue()
+    while jobs.run_due():
+        pass
+    assert (calls.count("a"), local.find(job.id).done) == (2, False)
+
+
+@pytest.mark.parametrize("policy", [None, RetryManyTimes(1, 0)], ids=["no policy", "policy of the job"])
+def test_the_timeout_of_the_job_is_no_failure_of_its_step(local: Recruiter, jobs: Sandbox, policy: Any) -> None:
+    never, calls = threading.Event(), list[str]()
+
+    def endless() -> None:
+        calls.append("endless")
+        while True:
+            never.wait(0.01)
+
+    @local.task(timeout="100ms", retry=policy)
+    def order() -> None:
+        current_job.once("endless", endless, retry=RetryManyTimes(50, 0))
+
+    job = order.enqueue()
+    while jobs.run_due():
+        pass
+    ended = local.find(job.id)
+    assert (ended.attempts, ended.error) == (1 if policy is None else 2, "recruiter.errors.JobTimedOut")
+    assert len(calls) == ended.attempts
+
+
+def test_a_step_may_ask_to_run_later(local: Recruiter, jobs: Sandbox) -> None:
+    calls: list[int] = []
+
+    def fetch() -> str:
+        calls.append(1)
+        if len(calls) == 1:
+            raise RetryLater("1 hour", reason="the file is not there")
+        return "file"
+
+    @local.task
+    def order() -> str:
+        return current_job.once("fetch", fetch, retry=RetryManyTimes(1, 0))
+
+    job = order.enqueue()
+    jobs.run_due()
+    assert "the file is not there" in local.explain(job.id)
+    assert jobs.run_due() == []
+    jobs.move_clock("1 hour")
+    jobs.run_due()
+    assert (job.result(5), [kept.name for kept in local.find(job.id).checkpoints]) == ("file", ["fetch"])
+
+
+@pytest.mark.parametrize("second", ["other arguments", "another function", "the same"])
+def test_a_second_call_under_the_name_of_a_step_is_refused_unless_it_is_the_same(
+    local: Recruiter, jobs: Sandbox, second: str
+) -> None:
+    """A loop that gives all its steps one name would do only the first of them."""
+    charged: list[int] = []
+
+    def charge(order: int) -> int:
+        charged.append(order)
+        return order
+
+    def token() -> int:
+        return current_job.once("token", lambda: charge(1))
+
+    @local.task
+    async def orders() -> list[int]:
+        if second == "the same":
+            return [token(), token()]
+        current_job.once("charge", charge, 7)
+        if second == "another function":
+            await current_job.aonce("charge", str, 7)
+        return [current_job.once("charge", charge, 8)]
+
+    job = orders.enqueue()
+    jobs.run_due()
+    if second == "the same":
+        assert (job.result(5), charged) == ([1, 1], [1])
+    else:
+        assert "step 'charge' was called before in this run" in str(local.find(job.id).message)
+        assert charged == [7]
+
+
+def test_a_step_that_is_called_by_the_program_and_not_by_once_is_refused(local: Recruiter, jobs: Sandbox) -> None:
+    @local.task
+    def order() -> str:
+        return current_job.once("charge", str(7))  # type: ignore[call-overload, no-any-return]
+
+    job = order.enqueue()
+    jobs.run_due()
+    assert "once('charge', …) needs a function and then its arguments, not '7'" in str(local.find(job.id).message)
 
 
 def test_a_slow_step_is_named_in_its_error(local: Recruiter, jobs: Sandbox) -> None:

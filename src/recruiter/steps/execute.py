@@ -28,7 +28,15 @@ from recruiter import interruption
 from recruiter.attempt import Attempt, AttemptProgress, OnProgress, ignore_progress, running
 from recruiter.clock import Clock
 from recruiter.coroutines import Loops, adrive, drive
-from recruiter.domain.arguments.results import StepResult, as_argument, filled
+from recruiter.domain.arguments.results import (
+    HasResult,
+    StepResult,
+    as_argument,
+    contains_results,
+    filled,
+)
+from recruiter.domain.arguments.results import stored as stored_as_argument
+from recruiter.domain.arguments.typed import Mismatch
 from recruiter.domain.duration import UNTIL_SIGNAL, to_timedelta
 from recruiter.domain.job import Execution, Job
 from recruiter.domain.names import DEFAULT_METHOD, id_told
@@ -58,7 +66,7 @@ from recruiter.errors import (
 from recruiter.events import Event
 from recruiter.instruments import AttemptEnd, AttemptStart, ProcessDeath
 from recruiter.interruption import Interruptible
-from recruiter.registry import Call, Registry, RegistryOwner, TaskDefinition
+from recruiter.registry import Call, FunctionTask, Registry, RegistryOwner, TaskDefinition
 from recruiter.store import outcomes
 from recruiter.store.codec import Document, archived_from, decode, id_of, job_from, progress_fields
 from recruiter.store.job_fields import may_expire, progress_from
@@ -436,7 +444,9 @@ class Executor:
         document, started_at = _with_progress(attempt), attempt.started_at
         if isinstance(later, JobPauses):
             told = str(later) if changed is None else f"{later}; {changed}"
-            return outcomes.paused(document, now, until, later, told, started_at)
+            kept = attempt.checkpoints
+            checkpoints = None if kept is None else kept.at_the_pause(later.checkpoint)
+            return outcomes.paused(document, now, until, later, told, started_at, checkpoints)
         also = {"conflicts": (document.get("conflicts") or 0) + 1} if isinstance(later, _Conflict) else {}
         return outcomes.snoozed(document, now, until, said_by(later), started_at, also=also)
 
@@ -491,15 +501,35 @@ class Executor:
 
 def _stored(task: TaskDefinition, document: Mapping[str, Any], payload: Payload, result: Any) -> Any:
     """The result in its stored form. Raises UnsupportedValue."""
-    if isinstance(result, StepResult):
-        if (document.get("flow") or {}).get("id") != result.flow:
-            raise UnsupportedValue(f"result: {result!r} can only be returned by a step of the same flow")
-        if document["flow"]["step"] == result.step:
-            raise UnsupportedValue(f"result: {result!r} is the result of this step itself")
-        return result.stored()  # not sealed: the leader copies the other result
-    if isinstance(result, list) and result and all(isinstance(item, StepResult) for item in result):
-        return [_stored(task, document, payload, item) for item in result]
-    return payload.seal(Sealed.RESULT, owner_of(document), task.encode_result(result))
+    if isinstance(result, StepResult) or (
+        isinstance(result, list) and result and all(isinstance(item, StepResult) for item in result)
+    ):
+        return _delegated(task, document, result)
+    try:
+        encoded = task.encode_result(result)
+    except UnsupportedValue:
+        if contains_results(result, (StepResult, HasResult)):
+            raise UnsupportedValue(
+                "result: a step returns `step.result` of another step, or a list of such results, and nothing with it"
+            ) from None
+        raise
+    return payload.seal(Sealed.RESULT, owner_of(document), encoded)
+
+
+def _delegated(task: TaskDefinition, document: Mapping[str, Any], result: StepResult | list[StepResult]) -> Any:
+    """The stored form of the results of other steps. It is not sealed: the leader copies those results."""
+    others = result if isinstance(result, list) else [result]
+    for other in others:
+        if (document.get("flow") or {}).get("id") != other.flow:
+            raise UnsupportedValue(f"result: {other!r} can only be returned by a step of the same flow")
+        if document["flow"]["step"] == other.step:
+            raise UnsupportedValue(f"result: {other!r} is the result of this step itself")
+    if isinstance(task, FunctionTask):
+        try:
+            stored_as_argument(result, task.signature.returns)
+        except Mismatch as mismatch:
+            raise UnsupportedValue(f"result: {mismatch}") from None
+    return [other.stored() for other in others] if isinstance(result, list) else result.stored()
 
 
 def _arguments(document: Document, payload: Payload = PLAIN) -> Any:

@@ -416,10 +416,17 @@ def _forget_worker_deaths(document: Document, fields: Document) -> tuple[str, ..
 
 
 def paused(
-    document: Document, at: datetime, until: datetime, pause: JobPauses, told: str, started_at: datetime | None = None
+    document: Document,
+    at: datetime,
+    until: datetime,
+    pause: JobPauses,
+    told: str,
+    started_at: datetime,
+    checkpoints: Sequence[Document] | None,
 ) -> Rescheduled:
-    """A job that sleeps or waits for a signal: no attempt is counted, and nothing has failed."""
-    also: Document = {"checkpoints": pause.checkpoints} if pause.checkpoints else {}
+    """A job that sleeps or waits for a signal: no attempt is counted, and nothing has failed. The `checkpoints` are all
+    that it has, if some of them are not stored."""
+    also: Document = {} if checkpoints is None else {"checkpoints": checkpoints}
     if pause.waits_for is not None:
         also["waits_for"] = record(pause.waits_for)
     return snoozed(document, at, until, told, started_at, also=also, signals=pause.signals)

@@ -32,7 +32,15 @@ from recruiter.domain.arguments.typed import decode_result, encode_result, lost_
 from recruiter.domain.job import FAILURE, GAVE_UP, NO_SIGNAL, Checkpoint, JobId, Signal, SignalWait, check_checkpoint
 from recruiter.domain.names import id_told
 from recruiter.domain.text import plural
-from recruiter.errors import InvalidName, InvalidSession, JobEnded, JobTooLarge, Superseded, UnsupportedValue
+from recruiter.errors import (
+    InvalidName,
+    InvalidSession,
+    JobEnded,
+    JobTooLarge,
+    StoreError,
+    Superseded,
+    UnsupportedValue,
+)
 from recruiter.store.codec import LARGEST_JOB, Document, encode
 from recruiter.store.job_fields import checkpoints_of, record, signal_wait_from, signals_of
 from recruiter.store.outcomes import ToArchive
@@ -187,11 +195,18 @@ class Checkpoints:
         """The waits for signals that this run has reached, in their order."""
         self._used: dict[str, None] = {}
         """The checkpoints that this run has reached, in their order."""
+        self._calls: dict[str, tuple[Any, ...]] = {}
+        """The calls of this run that have received a result, by the names of their steps."""
         self._lost: set[str] = set()
         """The fields of stored results that the types of the code do not have."""
         self._numbering = threading.Lock()
         self._given_up: dict[str, Checkpoint] = {}
         """The steps that have given up in this run."""
+        self._failures: dict[str, Checkpoint] = {}
+        """The failures in this run of steps with their own retry policy."""
+        self._adding = threading.Lock()
+        self._paused = False
+        """Whether the checkpoints of the pause are known, and no other can be added."""
 
     # -- once ----------------------------------------------------------------------------------------------------
 
@@ -199,6 +214,19 @@ class Checkpoints:
         self._used.setdefault(check_checkpoint("the name of a checkpoint", name))
         self._threads.add(threading.get_ident())
         return self._kept.get(name)
+
+    def check_alike(self, name: str, call: tuple[Any, ...]) -> None:
+        """Raises InvalidName if this run has received the result of another call under this name."""
+        before = self._calls.setdefault(name, call)
+        try:
+            alike = before == call
+        except Exception:  # arguments that cannot be compared
+            return
+        if not alike:
+            raise InvalidName(
+                f"step {name!r} was called before in this run, with another function or other arguments, and has the "
+                "result of that call. Names are unique in a job: in a loop, use a different name for each call"
+            )
 
     def check(self) -> None:
         """Raises InvalidSession inside the job's own transaction, and JobEnded after it."""
@@ -262,12 +290,19 @@ class Checkpoints:
 
     def _add(self, checkpoint: Checkpoint) -> Checkpoint:
         run = self._run()
-        if run.stored:
-            run.prove()
-            assert run.token is not None
-            if not run.store.scheduled.add_checkpoint(run.id, run.token, record(checkpoint)):
-                raise run.lost()
-        self._kept[checkpoint.name] = checkpoint
+        with self._adding:
+            if self._paused:
+                raise JobEnded(f"this run of job {id_told(run.id)} has ended; {checkpoint.name!r} was not kept")
+            self._kept[checkpoint.name] = checkpoint  # first: a pause stores all of them
+        try:
+            if run.stored:
+                run.prove()
+                assert run.token is not None
+                if not run.store.scheduled.add_checkpoint(run.id, run.token, record(checkpoint)):
+                    raise run.lost()
+        except (StoreError, Superseded):
+            self._kept.pop(checkpoint.name, None)
+            raise
         return checkpoint
 
     # -- sleep and wait ------------------------------------------------------------------------------------------
@@ -286,14 +321,21 @@ class Checkpoints:
         self._numbers.clear()
         self._waits.clear()
         self._used.clear()
+        self._calls.clear()
 
-    def slept(self, name: str) -> list[Document]:
-        """All checkpoints, with a sleep of this name: the sleep ends when the job runs again."""
-        return self._all_with(Checkpoint(name, self._now()))
+    def slept(self, name: str) -> Checkpoint:
+        """For the pause: the sleep ends when the job runs again."""
+        return Checkpoint(name, self._now())
 
-    def _all_with(self, last: Checkpoint) -> list[Document]:
-        given_up = {checkpoint.name: checkpoint for checkpoint in self._given_up.values()}
-        return [record(kept) for kept in {**self._kept, **given_up, last.name: last}.values()]
+    def at_the_pause(self, last: Checkpoint | None) -> list[Document] | None:
+        """The checkpoints of a job that pauses, with this one and with the steps that have failed or given up; None if
+        all of them are stored. Other threads may have added some since the pause was raised; from now on they
+        cannot."""
+        with self._adding:
+            self._paused = True
+            new = [*self._failures.values(), *self._given_up.values(), *([] if last is None else [last])]
+            kept = {**self._kept, **{checkpoint.name: checkpoint for checkpoint in new}}
+        return list(map(record, kept.values())) if new else None
 
     def failures(self, step: str, attempt: int) -> StepFailures | None:
         """The failures of a step with its own retry policy, in this attempt of the job."""
@@ -302,9 +344,9 @@ class Checkpoints:
             return None
         return StepFailures(**kept.result)
 
-    def with_failures(self, step: str, failures: StepFailures, error: str) -> list[Document]:
-        """All checkpoints, with the failures of this step."""
-        return self._all_with(Checkpoint(f"{FAILURE}of {step}", self._now(), failures._asdict(), error))
+    def failed(self, step: str, failures: StepFailures, error: str) -> None:
+        """A step with its own retry policy has failed, and is tried again; stored with the pause."""
+        self._failures[step] = Checkpoint(f"{FAILURE}of {step}", self._now(), failures._asdict(), error)
 
     def give_up(self, step: str, problem: str) -> None:
         """A step with its own retry policy has failed for the last time. If the job goes on, this is stored before its
@@ -321,20 +363,21 @@ class Checkpoints:
     def changes(self) -> str | None:
         """The changes in the code since an earlier run, for a run that has passed all its checkpoints. The order means
         something only in a job that runs in one thread."""
+        changes: list[str] = []
         if self._lost:
-            return (
-                f"fields of stored results not used by the code any more: {', '.join(sorted(self._lost)[:_MAX_NAMES])}"
-            )
+            lost = ", ".join(sorted(self._lost)[:_MAX_NAMES])
+            changes.append(f"fields of stored results not used by the code any more: {lost}")
         before = [name for name in self._before if not name.startswith((FAILURE, GAVE_UP))]
         unused = [name for name in before if name not in self._used]
         in_code = [name for name in self._used if name in before]
         if unused:
-            return (
-                f"{plural(len(unused), 'checkpoint')} of an earlier run not used by the code any more: {_names(unused)}"
+            number = plural(len(unused), "checkpoint")
+            changes.append(f"{number} of an earlier run not used by the code any more: {_names(unused)}")
+        elif in_code != before and len(self._threads) == 1:
+            changes.append(
+                f"checkpoints in another order than in an earlier run: {_names(in_code)} instead of {_names(before)}"
             )
-        if in_code != before and len(self._threads) == 1:
-            return f"checkpoints in another order than in an earlier run: {_names(in_code)} instead of {_names(before)}"
-        return None
+        return "; ".join(changes) or None
 
     def wait_name(self, signals: Sequence[str]) -> str:
         """The name of the next wait for these signals."""
