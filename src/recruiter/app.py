@@ -34,7 +34,7 @@ from recruiter.first_use import cached_property
 from recruiter.flow import Flow, FlowHandle, Flows, TaskOrJob, chain, fan_out
 from recruiter.instruments import Instrument
 from recruiter.jobs import Jobs
-from recruiter.many import Call
+from recruiter.many import CallOrJob
 from recruiter.processes import inline
 from recruiter.producer import Producer
 from recruiter.registry import BECAME_MASTER, STEPT_BACK, TaskDefinition
@@ -288,7 +288,7 @@ class Recruiter(Producer):
     def fan_out(
         self,
         task: Task[..., Any, Any] | str,
-        calls: Iterable[Call],
+        calls: Iterable[CallOrJob],
         *,
         then: TaskOrJob[Any] | None = None,
         name: str = "fan-out",

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, Unpack, cast, overload
 
 from recruiter.async_face import async_face, in_a_thread, in_its_own_thread
-from recruiter.domain.arguments.results import WithResults, contains_results, steps_in, sub_flows_in
+from recruiter.domain.arguments.results import Unfilled, WithResults, contains_results, unfilled_in
 from recruiter.domain.arguments.values import to_bson
 from recruiter.domain.duration import DurationLike, to_timedelta
 from recruiter.domain.job import Job, JobId, expiry
@@ -77,6 +77,9 @@ class JobBuilder(HasOptions, Generic[R]):
     def __init__(self, sender: Producer, draft: JobDraft) -> None:
         self._sender = sender
         self._draft = draft
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._draft.task!r})"
 
     @property
     def _task_options(self) -> TaskOptions:
@@ -379,18 +382,17 @@ class JobBuilder(HasOptions, Generic[R]):
         """The job of which a scheduler makes its occurrences."""
         return self.with_urn(urn)._with(template=True).build()
 
-    def as_step(self) -> tuple[Job, tuple[JobId, ...], list[Any]]:
-        """The job as a step of a flow, and the steps and the sub-flows whose results are among its arguments. Raises
-        InvalidJob for a unique, debounced or throttled job: a step runs once, in its place."""
+    def as_step(self) -> tuple[Job, list[Unfilled]]:
+        """The job as a step of a flow, and the places for results of steps among its arguments. Raises InvalidJob for a
+        unique, debounced or throttled job: a step runs once, in its place."""
         draft = self._draft
         if draft.options.unique is not None:
             raise InvalidJob(
                 f"{draft.task}: a step of a flow cannot be unique, debounced or throttled: it runs once, in its place. "
                 "Add the job with .unique_if(False), or enqueue it outside the flow"
             )
-        args = draft.args if type(draft.args) is WithResults else {}
-        job = self._with(background=True, here=False, step=True).made()
-        return job, tuple(steps_in(args)), sub_flows_in(args)
+        places = list(unfilled_in(draft.args)) if type(draft.args) is WithResults else []
+        return self._with(background=True, here=False, step=True).made(), places
 
     @property
     def delay(self) -> timedelta | None:

@@ -12,12 +12,23 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import combinations
-from typing import Any, Generic, ParamSpec, Self, TypeAlias, TypedDict, TypeVar, TypeVarTuple, Unpack, overload
+from typing import (
+    Any,
+    Generic,
+    NamedTuple,
+    ParamSpec,
+    Self,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    TypeVarTuple,
+    Unpack,
+    overload,
+)
 
 from bson import ObjectId
 
@@ -31,7 +42,7 @@ from recruiter.domain.names import check_remark, check_text, id_told
 from recruiter.domain.text import shown
 from recruiter.errors import InvalidArguments, InvalidFilter, InvalidFlow, JobExists, ResultTimeout
 from recruiter.instruments import SendStart
-from recruiter.many import Call
+from recruiter.many import Call, CallOrJob
 from recruiter.producer import Producer
 from recruiter.results import JobHandle
 from recruiter.steps.control_flow import cancel_flow, pause_flow, resume_flow, retry_flow
@@ -39,7 +50,9 @@ from recruiter.store.codec import Document, flow_of, job_document, new_id
 from recruiter.store.collections import flows
 from recruiter.store.connection import answered_within
 from recruiter.store.in_session import Session
+from recruiter.store.payload import Owner
 from recruiter.task import Task
+from recruiter.views.find import find
 from recruiter.views.flows import (
     FlowReport,
     StepReport,
@@ -101,7 +114,13 @@ class SubFlow(HasResult):
     succeeds when all its steps have succeeded, except those that run only after a failure."""
 
     def __init__(
-        self, name: str, steps: Sequence[Step[Any]], at_end: Sequence[Step[Any]], ends: _FlowEnds, options: _Options
+        self,
+        name: str,
+        steps: Sequence[Step[Any]],
+        at_end: Sequence[Step[Any]],
+        conditional: Collection[Step[Any]],
+        result: _FlowResult,
+        options: _Options,
     ) -> None:
         self.name = name
         """Its name in the flow, after the names of the flows around it: `"outer/inner"`."""
@@ -109,16 +128,18 @@ class SubFlow(HasResult):
         """Its steps, in the order in which they were added."""
         self._at_end = at_end
         """The steps that were its `on_…` jobs."""
-        self._ends = ends
+        self._conditional = conditional
+        """These run only after a failure, or need a step that does. The flow succeeds without them."""
+        self._result = result
         self._options = options
 
     @property
     def result(self) -> Any:
         """The result of its last step; the list of their results if it has several last steps. A fan-out without `then`
         has a list, for any number of steps. A step that takes it waits for the whole sub-flow."""
-        last = [step for step in self.steps if step.id in self._ends.last]
+        last, is_list = self._result
         results = [StepResult(step.id, step._returns, step.flow, self, step.name or step.task) for step in last]
-        return SubFlowResults(results, self) if self._ends.is_list else results[0]
+        return SubFlowResults(results, self) if is_list else results[0]
 
     @property
     def _all(self) -> tuple[Step[Any], ...]:
@@ -128,25 +149,20 @@ class SubFlow(HasResult):
         """How a step stands that waits for it. A flow without steps lets it wait for the same steps as itself."""
         if not self._all:
             return _Options(any=self._options.waits) if any else self._options
-        ids, optional = [step.id for step in self._all], self._ends.conditional
-        if any:
-            return _Options(any=tuple(ids))
-        return _Options(tuple(id for id in ids if id not in optional), tuple(id for id in ids if id in optional))
+        optional = tuple(step.id for step in self._all if any or step in self._conditional)
+        return _Options(tuple(step.id for step in self._all if step.id not in optional), optional)
 
     def __repr__(self) -> str:
         return f"SubFlow({self.name!r}, {len(self.steps)} steps)"
 
 
-@dataclass(frozen=True)
-class _FlowEnds:
-    """The steps of a flow that decide its result and its success."""
+class _FlowResult(NamedTuple):
+    """The steps whose results are the result of a flow."""
 
-    last: frozenset[JobId]
-    """No other step waits for these."""
-    conditional: frozenset[JobId]
-    """These run only after a failure, or need a step that does. The flow succeeds without them."""
+    last: Sequence[Step[Any]]
+    """The steps for which no other step waits: it is their result. An id would not do: a step that the flow around it
+    has already keeps the id that it has there."""
     is_list: bool
-    """Whether the result of the flow is a list."""
 
 
 Steps: TypeAlias = "Step[Any] | SubFlow | Iterable[Step[Any] | SubFlow] | None"
@@ -176,17 +192,8 @@ class _Options:
             failed=(*self.failed, *(id for id in other.failed if id not in mine)),
         )
 
-    def check(self, task: str, told: Callable[[JobId], str]) -> None:
-        """Raises InvalidFlow when the step would wait for another step in two ways."""
-        named = {"after": set(self.after), "after_any": set(self.any), "after_failure": set(self.failed)}
-        for (one, first), (other, second) in combinations(named.items(), 2):
-            for id in first & second:
-                raise InvalidFlow(
-                    f"{task} waits for step {told(id)} in `{one}`, {_MEANS[one]}, and in `{other}`, "
-                    f"{_MEANS[other]}; use one of them"
-                )
 
-
+_TAKEN_WITH_A_JOB = "Only after=, after_any=, after_failure=, name= and before_dependents= are taken with it"
 _MEANS = {
     "after": "which must succeed",
     "after_any": "where any end will do",
@@ -202,6 +209,33 @@ class _Draft:
     place: FlowStep
     step: Step[Any]
     """The object that the user holds. It has the name and the flow of the step."""
+    needs: frozenset[JobId] = frozenset()
+    """The steps whose results it takes where None does not fit."""
+
+    def waiting(self, options: _Options, told: Callable[[JobId], str]) -> _Draft:
+        """The step waits for these too. Raises InvalidFlow when it would wait for a step in two ways, or take a result
+        that may be missing."""
+        place, task = self.place, self.job.task
+        required = set(place.after).difference(place.any, place.failed, place.takes).union(options.after)
+        any, failed = place.any.union(options.any), place.failed.union(options.failed)
+        named = {"after": required, "after_any": any, "after_failure": failed}
+        for (one, first), (other, second) in combinations(named.items(), 2):
+            for id in first & second:
+                raise InvalidFlow(
+                    f"{task} waits for step {told(id)} in `{one}`, {_MEANS[one]}, and in `{other}`, "
+                    f"{_MEANS[other]}; use one of them"
+                )
+        for id in place.takes:
+            if failed == {id}:
+                raise InvalidFlow(
+                    f"{task} takes the result of step {told(id)}, which must fail and then has none; pass it other data"
+                )
+            if id in self.needs and (id in any or id in failed):
+                raise InvalidFlow(
+                    f"{task} takes the result of step {told(id)}, which is None if that step fails, and the parameter "
+                    "takes no None: annotate it `… | None`"
+                )
+        return replace(self, place=place.waiting_for(options.waits, options.any, options.failed))
 
     def placed(self, age: datetime, now: datetime, owner: str | None, *, blocked: bool, on: On | None = None) -> Job:
         """The job to store. A step without its own start time is due since the start of the flow (`age`). The expiry of
@@ -227,6 +261,8 @@ class _Adding:
     _recruiter: Producer
     _part: tuple[str, ...] = ()
     """The sub-flow that steps are added to."""
+    _adder: JobId | None = None
+    """The running step that adds steps."""
     _sub_flows: list[SubFlow]
 
     # The last overload but one has positional arguments only: types cannot add `after` to named arguments of a task.
@@ -260,7 +296,8 @@ class _Adding:
         A task with a parameter `after` or `name` is added as `task.job(…)` with options.
         Raises InvalidFlow, InvalidArguments, UnsupportedValue; nothing is stored then.
         """
-        options = self._options(kwargs, self._parameters(task))
+        signature = self._signature(task)
+        options = self._options(kwargs, () if signature is None else signature.names)
         if task is self:
             raise InvalidFlow(f"{task!r} cannot be a part of itself")
         if isinstance(task, Flow):
@@ -272,23 +309,32 @@ class _Adding:
 
     @overload
     def add_many(
-        self, task: Task[..., Any, R], calls: Iterable[Call], /, **options: Unpack[StepOptions]
+        self, task: Task[..., Any, R], calls: Iterable[Call | JobBuilder[R]], /, **options: Unpack[StepOptions]
     ) -> list[Step[R]]: ...
     @overload
-    def add_many(self, task: str, calls: Iterable[Call], /, **options: Unpack[StepOptions]) -> list[Step[Any]]: ...
-    def add_many(self, task: Any, calls: Iterable[Call], /, **options: Unpack[StepOptions]) -> list[Step[Any]]:
-        """Adds a step for each call, a tuple of arguments or a mapping of named ones. With a `name`, the steps are
-        named "page 1", "page 2" and so on."""
-        given = self._options(dict(options), ())
+    def add_many(self, task: str, calls: Iterable[CallOrJob], /, **options: Unpack[StepOptions]) -> list[Step[Any]]: ...
+    def add_many(self, task: Any, calls: Iterable[CallOrJob], /, **options: Unpack[StepOptions]) -> list[Step[Any]]:
+        """Adds a step for each call: a tuple of arguments, a mapping of named ones, or a job of the task, whose
+        arguments mypy and pyright check. With a `name`, the steps are named "page 1", "page 2" and so on."""
+        others = dict[str, Any](options)
+        given = self._options(others, ())
+        if others:
+            unknown = ", ".join(f"{name}=" for name in others)
+            raise InvalidArguments(f"add_many() takes no {unknown}: the arguments of a task are in its calls")
         drafts = []
         for number, call in enumerate(calls, 1):
-            if not isinstance(call, tuple | Mapping):
+            if not isinstance(call, tuple | Mapping | JobBuilder):
                 raise InvalidArguments(
-                    f"each call is a tuple of arguments or a mapping of named ones, not {shown(call)}"
+                    f"each call is a tuple of arguments, a mapping of named ones or a job, not {shown(call)}"
                 )
-            builder = self._builder(task, *(((), call) if isinstance(call, Mapping) else (call, {})))
+            if isinstance(call, JobBuilder):
+                builder = call
+            else:
+                builder = self._builder(task, *(((), call) if isinstance(call, Mapping) else (call, {})))
             name = None if given.name is None else f"{given.name} {number}"
             drafts.append(self._draft(builder, replace(given, name=name)))
+            if builder is call and drafts[-1].job.task != getattr(task, "name", task):
+                raise InvalidArguments(f"{call!r} is no job of {task!r}")
         return self._add(drafts, given)
 
     def _add(self, drafts: Sequence[_Draft], options: _Options) -> list[Step[Any]]:
@@ -298,40 +344,37 @@ class _Adding:
         """Adds all steps of another flow. Its first steps wait according to the options. Every step has a name, so
         that a running step that is tried again does not add them twice."""
         name, drafts = options.name or other.name, other._taken_over()
-        ends = replace(other._ends(), conditional=conditional_steps(draft.place for draft in drafts))
+        result, conditional = other._result(), conditional_steps(draft.place for draft in drafts)
         part = (*self._part, name)
         prefix, names = "/".join(part), [draft.step.name for draft in drafts]
         if isinstance(self, Flow) and any(sub.name == prefix for sub in self._sub_flows):
             raise InvalidFlow(f"two sub-flows have the name {prefix!r}; give one another name: add(flow, name=…)")
-        for number, draft in enumerate(drafts, 1):
-            draft.step.flow, draft.step.name = self.id, f"{prefix}/{draft.step.name or number}"
         ids = {draft.job.id for draft in drafts}
-        for number, draft in enumerate(drafts):
-            place = draft.place.inside(part, result=draft.job.id in ends.last, is_list=ends.is_list)
-            if ids.isdisjoint(place.after):  # one of its first steps
-                place = _waiting(place, draft.job.task, options, self._told)
-            drafts[number] = replace(draft, place=place)
         try:
+            for number, draft in enumerate(drafts):
+                place = draft.place.inside(part, result=draft.step in result.last, is_list=result.is_list)
+                draft.step.flow, draft.step.name = self.id, f"{prefix}/{draft.step.name or number + 1}"
+                drafts[number] = replace(draft, place=replace(place, adder=self._adder))
+                if ids.isdisjoint(place.after):  # one of its first steps
+                    drafts[number] = drafts[number].waiting(options, self._told)
             self._add(drafts, options)
         except BaseException:
             for draft, old_name in zip(drafts, names, strict=True):
                 draft.step.flow, draft.step.name = other.id, old_name
             raise
         other._used = f"is a part of another flow; add steps to it before other_flow.add({other.name!r})"
-        count = len(other.steps)
-        steps = [draft.step for draft in drafts]
-        added = SubFlow(prefix, steps[:count], steps[count:], ends, options)
+        at_end = [draft.step for draft in drafts[len(other.steps) :]]
+        optional = frozenset(draft.step for draft in drafts if draft.job.id in conditional)
+        added = SubFlow(prefix, other.steps, at_end, optional, result, options)
         for sub in other._sub_flows:
             sub.name = f"{prefix}/{sub.name}"
         self._sub_flows += [added, *other._sub_flows]
         return added
 
-    def _parameters(self, task: Any) -> Collection[str]:
-        """The names of the parameters of a task; empty if they are unknown."""
+    def _signature(self, task: Any) -> Any:
+        """Of a task, or of the task with this name; None if it is unknown here."""
         name = task.name if isinstance(task, Task) else task
-        definition = self._recruiter.registry.find(name) if isinstance(name, str) else None
-        signature = getattr(definition, "signature", None)
-        return () if signature is None else signature.names
+        return getattr(self._recruiter.registry.find(name) if isinstance(name, str) else None, "signature", None)
 
     def _options(self, kwargs: dict[str, Any], parameters: Collection[str]) -> _Options:
         """Takes the options of a step out of the arguments. A parameter `name` of the task comes first."""
@@ -354,7 +397,9 @@ class _Adding:
             bool(kwargs.pop("before_dependents", False)),
         )
 
-    def _builder(self, task: TaskOrJob[R], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> JobBuilder[R]:
+    def _builder(
+        self, task: TaskOrJob[R], args: tuple[Any, ...], kwargs: Mapping[str, Any], takes: str = _TAKEN_WITH_A_JOB
+    ) -> JobBuilder[R]:
         if isinstance(task, Task):
             return task.job(*args, **kwargs)
         if isinstance(task, str):
@@ -362,41 +407,39 @@ class _Adding:
         given: Any = task
         if not isinstance(given, Workable | JobBuilder):
             hint = "; make it a task with @recruiter.task" if callable(given) else ""
+            if isinstance(given, type) and issubclass(given, Workable):
+                hint = f"; give it its data: {given.__name__}(…)"
             if isinstance(given, Flow):
                 raise InvalidFlow(f"{given!r} cannot be a job for the end of a flow; add() it as a part of the flow")
             raise InvalidFlow(f"a step is a task, a job, a workable or another flow, not {shown(given)}{hint}")
         if args or kwargs:
             more = ", ".join([*map(shown, args), *(f"{name}=" for name in kwargs)])
             raise InvalidArguments(
-                f"add() was given a {type(given).__name__}, which has its arguments already, and {more}. It takes only "
-                "after=, after_any=, after_failure=, name= and before_dependents= with it"
+                f"{type(given).__name__} has its arguments already, and {more} was given next to it. {takes}"
             )
         return task if isinstance(task, JobBuilder) else job_of_workable(self._recruiter, task)
 
     def _draft(self, builder: JobBuilder[Any], options: _Options) -> _Draft:
-        (job, takes, sub_flows), delay = builder.as_step(), builder.delay
-        options.check(job.task, self._told)
-        for sub_flow in sub_flows:
-            options = options.with_the_rest_of(sub_flow)
-        for id in takes:
-            if options.failed == (id,):
-                raise InvalidFlow(
-                    f"{job.task} takes the result of step {self._told(id)}, which must fail and then has none; pass it "
-                    "other data"
-                )
+        (job, results), delay = builder.as_step(), builder.delay
+        for result in results:
+            if isinstance(result.sub_flow, SubFlow):
+                options = options.with_the_rest_of(result.sub_flow)
+        taken = [(result.step, result.may_be_none) for result in results if result.step is not None]
+        takes = tuple(dict.fromkeys(step for step, _ in taken))
         place = FlowStep(
             self.id,
             job.id,
-            tuple(dict.fromkeys((*takes, *options.waits))),
-            frozenset(options.any),
-            takes,
+            after=takes,
+            takes=takes,
             added=None if isinstance(job.id, ObjectId) else new_id(),
             delay=None if delay is None else delay.total_seconds(),
-            failed=frozenset(options.failed),
             part=self._part,
+            adder=self._adder,
         )
         name = None if options.name is None else "/".join((*self._part, options.name))
-        return _Draft(job, place, Step(self.id, job.id, job.task, self._returns(job.task), name))
+        added: Step[Any] = Step(self.id, job.id, job.task, self._returns(job.task), name)
+        needs = frozenset(step for step, may_be_none in taken if not may_be_none)
+        return _Draft(job, place, added, needs).waiting(options, self._told)
 
     def _told(self, id: JobId) -> str:
         """The step with this id, in a message."""
@@ -404,7 +447,7 @@ class _Adding:
 
     def _returns(self, task: str) -> Any:
         """The annotation of the task's result; Any if it is unknown."""
-        signature = getattr(self._recruiter.registry.find(task), "signature", None)
+        signature = self._signature(task)
         return Any if signature is None else signature.returns
 
     def _each(self, steps: Steps) -> Iterator[Step[Any] | SubFlow]:
@@ -413,7 +456,7 @@ class _Adding:
         several = isinstance(given, Iterable) and not isinstance(given, str | bytes)
         for step in given if several else (given,):
             if not isinstance(step, Step | SubFlow):
-                raise InvalidFlow(f"a step waits for steps that `add` returned, not for {shown(step)}")
+                raise InvalidFlow(f"a step is given as `add` returned it, not as {shown(step)}")
             for one in step._all if isinstance(step, SubFlow) else (step,):
                 if one.flow != self.id:
                     raise InvalidFlow(f"{step!r} is a step of another flow")
@@ -432,14 +475,6 @@ class StepOptions(TypedDict, total=False):
     after_failure: Steps
     name: str | None
     before_dependents: bool
-
-
-def _waiting(place: FlowStep, task: str, options: _Options, told: Callable[[JobId], str]) -> FlowStep:
-    """The place of a step with these dependencies too."""
-    required = set(place.after).difference(place.any, place.failed, place.takes)
-    any, failed = place.any.union(options.any), place.failed.union(options.failed)
-    _Options((*required, *options.after), tuple(any), tuple(failed)).check(task, told)
-    return replace(place, after=tuple(dict.fromkeys((*place.after, *options.waits))), any=any, failed=failed)
 
 
 class Flow(_Adding):
@@ -478,15 +513,14 @@ class Flow(_Adding):
         self._check_not_started()
         more = self._options({"after": after, "after_any": after_any, "after_failure": after_failure}, ())
         for id in self._ids(step):
-            draft = self._drafts[id]
-            self._drafts[id] = replace(draft, place=_waiting(draft.place, draft.job.task, more, self._told))
+            self._drafts[id] = self._drafts[id].waiting(more, self._told)
 
-    def _ends(self) -> _FlowEnds:
-        places = {id: draft.place for id, draft in self._drafts.items()}
-        conditional = conditional_steps(places.values())
-        certain = places.keys() - conditional
-        last = frozenset(certain.difference(*(places[id].after for id in certain)))
-        return _FlowEnds(last, conditional, self._is_fan_out or len(last) != 1)
+    def _result(self) -> _FlowResult:
+        conditional = conditional_steps(draft.place for draft in self._drafts.values())
+        certain = [draft for id, draft in self._drafts.items() if id not in conditional]
+        waited_for = {id for draft in certain for id in draft.place.after}
+        last = [draft.step for draft in certain if draft.job.id not in waited_for]
+        return _FlowResult(last, self._is_fan_out or len(last) != 1)
 
     def _taken_over(self) -> list[_Draft]:
         """The drafts of its steps, for another flow. Its `on_…` jobs become steps that wait for all other steps."""
@@ -494,14 +528,13 @@ class Flow(_Adding):
         if not self._drafts and not self._is_fan_out:
             raise InvalidFlow(f"flow {self.name!r} has no steps; add() them before you add the flow to another one")
         drafts, all = [*self._drafts.values()], frozenset(self._drafts)
-        conditional = self._ends().conditional
+        conditional = conditional_steps(draft.place for draft in drafts)
         any = {On.SUCCESS: conditional, On.FAILURE: frozenset[JobId](), On.END: all}
         numbers = Counter[On]()
         for on, draft in self._at_end:
             numbers[on] += 1
             draft.step.name = f"on {on.value}" if numbers[on] == 1 else f"on {on.value} {numbers[on]}"
-            failed = all if on is On.FAILURE else frozenset[JobId]()
-            place = replace(draft.place, after=tuple(self._drafts), any=any[on], failed=failed)
+            place = draft.place.waiting_for(self._drafts, any[on], all if on is On.FAILURE else ())
             drafts.append(replace(draft, place=place))
         return [
             replace(
@@ -544,7 +577,7 @@ class Flow(_Adding):
 
     def _at_the_end(self, on: On, task: TaskOrJob[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Self:
         self._check_not_started()
-        draft = self._draft(self._builder(task, args, kwargs), _Options())
+        draft = self._draft(self._builder(task, args, kwargs, "A job for the end takes no options"), _Options())
         if draft.place.takes:
             raise InvalidFlow(f"{draft.job.task}: a step that waits for the end of the flow cannot take results")
         self._check_new(draft)
@@ -564,22 +597,19 @@ class Flow(_Adding):
         With a `session` it is part of the caller's own transaction. Raises InvalidFlow for a cycle, JobExists,
         JobTooLarge, InvalidSession, StoreUnreachable.
         """
-        with answered_within(server_timeout), self._producing():
-            flow, jobs = self._built()
-            own_ids = self._own_ids
-            self._recruiter.produce(lambda here: here.start_flow(flow, jobs, own_ids=own_ids), session)
-        return self._handle(session)
-
-    astart = async_face(start)
-
-    @property
-    def _own_ids(self) -> bool:
-        return any(not isinstance(id, ObjectId) for id in (*self._drafts, *(draft.job.id for _, draft in self._at_end)))
-
-    def _handle(self, session: Session | None) -> FlowHandle:
+        jobs = [draft.job for draft in (*self._drafts.values(), *(draft for _, draft in self._at_end))]
+        groups = {job.group for job in jobs}
+        group = groups.pop() if len(groups) == 1 else None
+        sending = SendStart(self.name, len(jobs), self._recruiter, group, is_flow=True)
+        with answered_within(server_timeout), self._recruiter.instruments.producing(lambda: sending):
+            flow, steps = self._built()
+            own_ids = any(not isinstance(job.id, ObjectId) for job in jobs)
+            self._recruiter.produce(lambda here: here.start_flow(flow, steps, own_ids=own_ids), session)
         if session is None:  # the transaction of a caller may be rolled back, and begun again
             self._used = "was started already; add steps to the handle that start() returned"
         return FlowHandle(self._recruiter, self.id)
+
+    astart = async_face(start)
 
     def _built(self) -> tuple[flows.StoredFlow, list[Job]]:
         self._check_not_started()
@@ -599,15 +629,6 @@ class Flow(_Adding):
         jobs = [stamped(place(draft, blocked=bool(draft.place.after))) for draft in self._drafts.values()]
         ends = tuple((on, job_document(stamped(place(draft, blocked=False, on=on)))) for on, draft in self._at_end)
         return flows.StoredFlow(self.id, self.name, now, self.owner, ends), jobs
-
-    def _producing(self) -> AbstractContextManager[Any]:
-        def start() -> SendStart:
-            jobs = [draft.job for draft in (*self._drafts.values(), *(draft for _, draft in self._at_end))]
-            groups = {job.group for job in jobs}
-            group = groups.pop() if len(groups) == 1 else None
-            return SendStart(self.name, len(jobs), self._recruiter, group, is_flow=True)
-
-        return self._recruiter.instruments.producing(start)
 
     def _told(self, id: JobId) -> str:
         draft = self._drafts.get(id)
@@ -637,6 +658,7 @@ class FlowHandle(_Adding):
         """The id of the flow."""
         self.current = current
         """The step that runs here; None outside of a step."""
+        self._adder = None if current is None else current.id
 
     # -- state and results -----------------------------------------------------------------------------------------
 
@@ -668,17 +690,17 @@ class FlowHandle(_Adding):
     def __getitem__(self, name: str) -> JobHandle[Any]:
         """The last job of the step with this name: `handle["small"].result()`. In a step of a sub-flow, the steps of
         this sub-flow come first. Raises InvalidFlow."""
-        named = self._recruiter.store.flow_steps.named(self.id)
-        full = ("/".join((*self._part[:depth], name)) for depth in range(len(self._part), -1, -1))
-        name = next((each for each in full if each in named), name)
-        if name not in named:
-            known = (
-                f"its named steps are {', '.join(map(repr, list(named)[:_MAX_NAMES_TOLD]))}"
-                if named
-                else "none of its steps has a name"
-            )
+        steps = self._recruiter.store.flow_steps
+        names = ["/".join((*self._part[:depth], str(name))) for depth in range(len(self._part), -1, -1)]
+        found = steps.named(self.id, names)
+        job = next((found[name] for name in names if name in found), None)
+        if job is None:
+            others = list(steps.named(self.id))
+            known = f"its named steps are {', '.join(map(repr, others[:_MAX_NAMES_TOLD]))}"
+            if any(other.startswith(f"{name}/") for other in others):
+                known = f"a sub-flow has this name: flow.sub_flow({name!r})"
+            known = known if others else "none of its steps has a name"
             raise InvalidFlow(f"flow {self.id} has no step named {shown(name)}; {known}")
-        job = named[name]
         return self._recruiter.handle(job["_id"], self._returns(job["task"]))
 
     @overload
@@ -692,7 +714,7 @@ class FlowHandle(_Adding):
             step.id
             for each in self._each(steps)
             for step in ((each,) if isinstance(each, Step) else each.steps)
-            if isinstance(each, Step) or step.id not in each._ends.conditional
+            if isinstance(each, Step) or step not in each._conditional
         ]
         return self._results(certain, timeout)
 
@@ -706,6 +728,8 @@ class FlowHandle(_Adding):
 
     def job(self, step: Step[R]) -> JobHandle[R]:
         """The handle of the step's last job, to wait for its result. After a recovery, this is not the first job."""
+        if not isinstance(step, Step):
+            raise InvalidFlow(f"{shown(step)} is no single step; a flow that was added is flow.sub_flow(…)")
         (id,) = self._ids(step)
         last = self._recruiter.store.flow_steps.last_jobs(self.id, [id]).get(id)
         return self._recruiter.handle(id if last is None else last["_id"], step._returns)
@@ -767,7 +791,7 @@ class FlowHandle(_Adding):
         it."""
         if options.before_dependents and self.current is None:
             raise InvalidFlow("before_dependents is for a running step, which adds steps with current_job.flow.add(…)")
-        before = self.current.id if options.before_dependents and self.current is not None else None
+        before = self._adder if options.before_dependents else None
         for tries in range(_TRIES_FOR_A_NAME, 0, -1):
             known = self._known(drafts)
             new = [draft for draft in drafts if draft.job.id not in known]
@@ -793,6 +817,11 @@ class FlowHandle(_Adding):
             draft = names[name]
             if job["task"] != draft.job.task:
                 raise InvalidFlow(f"step {name!r} of flow {self.id} is of task {job['task']}, not {draft.job.task}")
+            if job["flow"].get("adder") != self._adder and not self._has_arguments_of(job["_id"], draft):
+                raise InvalidFlow(
+                    f"flow {self.id} has a step {name!r} already, with other arguments; another step added it. Give "
+                    "this one, or the flow that you add, another name"
+                )
             known[draft.job.id] = job["flow"]["step"]
         left_out = {id for id in known if known[id] != id}
         for draft in drafts:
@@ -802,6 +831,11 @@ class FlowHandle(_Adding):
                     "for one of them. Give the flow that you add another name"
                 )
         return known
+
+    def _has_arguments_of(self, id: JobId, draft: _Draft) -> bool:
+        """Whether this job has the arguments of the draft."""
+        job, opened = find(self._recruiter.store, id), partial(self._recruiter.payload.open_arguments, draft.job.task)
+        return job is not None and opened(job.args, Owner(job.key)) == opened(draft.job.args, Owner(draft.job.id))
 
     def _store(self, drafts: Sequence[_Draft], before: JobId | None, known: Sequence[JobId]) -> None:
         """Stores new steps. The steps that wait for `before` wait for them and for the known ones."""
@@ -925,7 +959,7 @@ def fan_out(
     recruiter: Producer,
     name: str,
     task: Task[..., Any, Any] | str,
-    calls: Iterable[Call],
+    calls: Iterable[CallOrJob],
     then: TaskOrJob[Any] | None,
 ) -> Flow:
     """One step for each call, side by side; `then` takes the list of their results, or only waits for them if it has

@@ -22,6 +22,7 @@ from recruiter import (
     Recruiter,
     ResultTimeout,
     Superseded,
+    Workable,
     current_job,
 )
 from recruiter.crypto import Zlib
@@ -64,6 +65,10 @@ class Shop:
 
     def states(self, handle: Any) -> dict[str, str]:
         return {step.name: step.state for step in handle.steps() if step.name}
+
+
+class Letter(Workable):
+    """A letter."""
 
 
 Shown = Callable[..., str]
@@ -327,6 +332,50 @@ def test_the_failure_of_a_step_whose_result_was_returned_gives_up_the_steps_that
     assert handle["late"].result(5) == handle["first"].result(5) == "late"
 
 
+@pytest.mark.parametrize(
+    ("form", "error"),
+    [
+        ("in a dict", "returns `step.result` of another step, or a list of such results, and nothing with it"),
+        ("beside a value", "returns `step.result` of another step, or a list of such results, and nothing with it"),
+        ("the step", "returns `step.result` of another step, or a list of such results, and nothing with it"),
+        ("another type", "expected int, got the result of a step, which is str"),
+        ("a list", "expected int, got a list of results"),
+    ],
+)
+def test_a_step_that_returns_results_in_another_way_is_told_how(
+    local: Recruiter, shop: Shop, form: str, error: str
+) -> None:
+    @local.task
+    def delegate() -> int:
+        step: Any = current_job.flow.add(shop.say, "a")
+        forms = {
+            "in a dict": {"a": step.result},
+            "beside a value": [1, step.result],
+            "the step": step,
+            "another type": step.result,
+            "a list": [step.result],
+        }
+        return forms[form]  # type: ignore[no-any-return]
+
+    flow = local.flow("f")
+    flow.add(delegate)
+    handle = flow.start()
+    local.flush_jobs_synchronously()
+    assert error in str(handle.steps()[0].error)
+
+
+@pytest.mark.parametrize("use", ["==", "for", "[0]"])
+def test_a_result_is_not_compared_or_read_before_it_is_there(local: Recruiter, shop: Shop, use: str) -> None:
+    result: Any = local.flow("f").add(shop.say, "a").result
+    uses: dict[str, Callable[[], Any]] = {
+        "==": lambda: result == "a",
+        "for": lambda: list(result),
+        "[0]": lambda: result[0],
+    }
+    with pytest.raises(InvalidFlow, match="Pass it to a step as an argument"):
+        uses[use]()
+
+
 def test_a_result_of_a_step_of_another_flow_cannot_be_returned(local: Recruiter, shop: Shop) -> None:
     @local.task
     def foreign() -> str:
@@ -407,6 +456,12 @@ def test_a_flow_in_a_flow_is_waited_for_as_one_step(local: Recruiter, shop: Shop
     assert list(shop.states(handle)) == ["first", "inner/1", "inner/2", "inner/3", "last"]
     assert handle.results(sub) == ["a", "b", "a+b"]
     assert handle.job(inner.steps[0]).result(5) == "a"
+    with pytest.raises(InvalidFlow, match=r"no step named 'inner'; a sub-flow has this name: flow.sub_flow\('inner'\)"):
+        handle["inner"]
+    with pytest.raises(InvalidFlow, match=r"SubFlow.* is no single step; a flow that was added is flow.sub_flow"):
+        handle.job(sub)  # type: ignore[arg-type]
+    with pytest.raises(InvalidFlow, match="a step is given as `add` returned it, not as 'first'"):
+        handle.results(["first"])  # type: ignore[list-item]
 
 
 def test_flows_are_nested_four_deep(local: Recruiter, shop: Shop) -> None:
@@ -646,6 +701,67 @@ def test_two_running_steps_share_a_named_step(local: Recruiter, jobs: Sandbox, s
     assert shop.ran == ["fetch", "use a", "use b"]
 
 
+@pytest.mark.parametrize("codec", [None, Zlib()], ids=["plain", "sealed"])
+@pytest.mark.parametrize("form", ["steps", "flows"])
+def test_steps_of_one_name_that_two_steps_add_are_not_mistaken_for_each_other(
+    target: str, form: str, codec: Any
+) -> None:
+    """Given two steps that add steps of the same names with other arguments, then the second is told to use another
+    name, and does not get the results of the first."""
+    with Recruiter(target, codec=codec) as recruiter:
+
+        @recruiter.task
+        def double(number: int) -> int:
+            return 2 * number
+
+        @recruiter.task
+        def total(numbers: list[int]) -> int:
+            return sum(numbers)
+
+        @recruiter.task
+        def doubles(number: int, name: str) -> Any:
+            calls = [(number,), (number + 1,)]
+            if form == "flows":
+                parts = recruiter.fan_out(double, calls, then=total, name=name)
+                return current_job.flow.add(parts, before_dependents=True).result
+            steps = current_job.flow.add_many(double, calls, name=name)
+            return current_job.flow.add(total, [step.result for step in steps], name=f"sum of {name}").result
+
+        flow = recruiter.flow("f")
+        for number, name in ((1, "a"), (3, "b"), (5, "a")):
+            flow.add(doubles.job(number, name), name=str(number))
+        handle = flow.start()
+        recruiter.flush_jobs_synchronously()
+        results = sorted((step.name, step.state) for step in handle.steps() if step.name in ("1", "3", "5"))
+        assert [state for _, state in results] == ["succeeded", "succeeded", "failed"]
+        assert (handle["1"].result(5), handle["3"].result(5)) == (6, 14)
+        error = next(str(step.error) for step in handle.steps() if step.name == "5")
+        assert "already, with other arguments; another step added it. Give this one" in error
+
+
+def test_a_repeated_attempt_that_adds_a_flow_again_returns_its_result(local: Recruiter, shop: Shop) -> None:
+    tries: list[int] = []
+
+    @local.task
+    def whole() -> Any:
+        tries.append(1)
+        inner = local.flow("inner")
+        inner.add(local.fan_out(shop.say, [("a",), ("b",)], name="letters"))
+        added = current_job.flow.add(inner, before_dependents=True)
+        if len(tries) == 1:
+            raise ValueError("again")
+        return added.result
+
+    flow = local.flow("outer")
+    flow.add(shop.join, flow.add(whole, name="whole").result, name="last")
+    handle = flow.start()
+    local.flush_jobs_synchronously()
+    handle.recover()
+    local.flush_jobs_synchronously()
+    assert handle["last"].result(5) == "a+b"
+    assert sorted(shop.ran) == ["a", "b"]
+
+
 def test_a_run_that_has_lost_its_job_adds_no_step(local: Recruiter, shop: Shop) -> None:
     """Given a running step whose worker was retired meanwhile, when the run adds a step, then it is refused."""
     errors = []
@@ -764,6 +880,11 @@ def test_the_result_of_a_sub_flow_is_taken_only_when_the_whole_sub_flow_has_succ
 ) -> None:
     """Given a sub-flow that has failed although its last step has succeeded, then neither a step that waits for it nor
     a step that takes its result runs."""
+
+    @local.task
+    def in_any_case(text: str | None) -> str | None:
+        return text
+
     shop.broken = {"bad"}
     inner = local.flow("inner")
     done = inner.add(shop.say, "done")
@@ -777,7 +898,7 @@ def test_the_result_of_a_sub_flow_is_taken_only_when_the_whole_sub_flow_has_succ
         outer.add(shop.say, "next", after=sub, name="next")
     else:
         outer.add(shop.say, sub.result, name="next")
-    outer.add(shop.say, sub.result, after_any=sub, name="in any case")
+    outer.add(in_any_case, sub.result, after_any=sub, name="in any case")
     outer.add(shop.say, "sorry", after_failure=sub, name="sorry")
     handle = outer.start()
     local.flush_jobs_synchronously()
@@ -820,16 +941,66 @@ def test_dependents_do_not_need_a_compensation_that_was_added_before_them(local:
     }
 
 
-def test_a_step_without_the_result_that_it_needs_names_the_step_that_failed(local: Recruiter, shop: Shop) -> None:
+def test_a_parameter_that_takes_no_none_cannot_take_the_result_of_a_step_that_may_fail(
+    local: Recruiter, shop: Shop
+) -> None:
+    """Given a step that need not succeed, then its result is for a parameter that takes None, and a flow that was
+    refused as a part stays as it was."""
+
+    @local.task
+    def tell(text: str | None, texts: list[str | None] = []) -> str:  # noqa: B006
+        return f"{text} {texts}"
+
     shop.broken = {"a"}
     flow = local.flow("f")
-    first = flow.add(shop.say, "a")
-    flow.add(shop.say, first.result, after_any=first, name="next")
+    first, second = flow.add(shop.say, "a", name="a"), flow.add(shop.say, "b")
+    refused = r"say takes the result of step a .*, which is None if that step fails, .* annotate it `… \| None`"
+    for way in ({"after_any": first}, {"after_failure": [first, second]}):
+        with pytest.raises(InvalidFlow, match=refused):
+            flow.add(shop.say.job(first.result), **way)
+    with pytest.raises(InvalidFlow, match=refused.replace("say", "join")):
+        flow.add(shop.join.job([second.result, first.result]), after_any=first)
+    inner = local.flow("inner")
+    takes = inner.add(shop.say, first.result)
+    with pytest.raises(InvalidFlow, match=refused):
+        flow.add(inner, after_any=first)
+    flow.add(inner, after_any=second)
+    with pytest.raises(InvalidFlow, match=refused):
+        flow.let_wait(takes, after_any=first)
+    flow.add(tell.job(first.result, [second.result, first.result]), after_any=[first, second], name="tell")
+    handle = flow.start()
+    local.flush_jobs_synchronously()
+    assert handle["tell"].result(5) == "None ['b', None]"
+    assert shop.states(handle)["inner/1"] == "skipped"
+
+
+def test_a_step_without_the_result_that_it_needs_names_the_step_that_returned_none(
+    local: Recruiter, shop: Shop
+) -> None:
+    @local.task
+    def nothing():  # type: ignore[no-untyped-def]
+        ...
+
+    flow = local.flow("f")
+    first = flow.add(nothing)
+    flow.add(shop.say, first.result, name="next")
     handle = flow.start()
     local.flush_jobs_synchronously()
     error = str(handle.steps()[1].error)
     assert f"step {first.id} gave no result" in error
     assert "annotated `… | None`" in error
+
+
+def test_many_steps_are_added_as_jobs_too(local: Recruiter, shop: Shop) -> None:
+    flow = local.flow("f")
+    parts = flow.add_many(shop.say, [("a",), {"text": "b"}, shop.say.job("c").with_priority(7)], name="part")
+    flow.add(shop.join, [part.result for part in parts], name="all")
+    with pytest.raises(InvalidArguments, match=r"JobBuilder\('say'\) is no job of Task\('join'\)"):
+        flow.add_many(shop.join, [shop.say.job("c")])
+    handle = flow.start()
+    assert local.find(parts[2].id).priority == 7
+    local.flush_jobs_synchronously()
+    assert handle["all"].result(5) == "a+b+c"
 
 
 def test_slips_in_building_a_flow_are_explained(local: Recruiter, shop: Shop) -> None:
@@ -843,8 +1014,14 @@ def test_slips_in_building_a_flow_are_explained(local: Recruiter, shop: Shop) ->
     with pytest.raises(InvalidFlow, match="cannot be a job for the end of a flow"):
         flow.on_success(job)
     job = shop.say.job("c")
-    with pytest.raises(InvalidArguments, match="which has its arguments already, and 4, after_al="):
+    with pytest.raises(InvalidArguments, match=r"has its arguments already, and 4, after_al= was given .* Only after="):
         flow.add(job, 4, after_al=first)
+    with pytest.raises(InvalidArguments, match=r"and after= was given next to it\. A job for the end takes no options"):
+        flow.on_end(job, after=first)
+    with pytest.raises(InvalidArguments, match=r"add_many.. takes no priority=: the arguments of a task are in"):
+        flow.add_many(shop.say, [("x",)], priority=5)  # type: ignore[call-overload]
+    with pytest.raises(InvalidFlow, match=r"not <class .*; give it its data: Letter"):
+        flow.add(Letter)
     flow.add(local.chain(shop.say.job("d"), name="sub"))
     again = local.chain(shop.say.job("e"), name="sub")
     with pytest.raises(InvalidFlow, match="two sub-flows have the name 'sub'"):

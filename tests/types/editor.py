@@ -180,6 +180,10 @@ flow.add(add.job(named.result), after_failure=[named, first])
 flow.add(add.job(1), after_failure="sum")  # E: arg-type
 flow.add(add.job(1), before_dependents=True)
 flow.add(add.job(1), afterwards=named)  # E: call-overload
+added: list[Step[int]] = flow.add_many(add, [(1,), {"a": 1}, add.job(1, b=2)], name="part")
+flow.add_many(add, [add.job("1")])  # E: arg-type
+flow.add_many(add, [1, 2])  # E: list-item
+flow.add_many(add, [(1,)], priority=5)  # E: call-overload
 part = flow.add(recruiter.flow("other"), after=named)
 flow.add(recruiter.flow("other"), 1)  # E: call-overload
 flow.add(add, part.result)

@@ -70,6 +70,13 @@ class FlowStep:
     """The sub-flows whose result is its result; 1 is the outermost one."""
     item_of: tuple[int, ...] = ()
     """The sub-flows whose result is a list that contains its result."""
+    adder: JobId | None = None
+    """The running step that added it. Another attempt of this step leaves it unchanged."""
+
+    def waiting_for(self, steps: Iterable[JobId], any: Iterable[JobId] = (), failed: Iterable[JobId] = ()) -> FlowStep:
+        """Its place when it waits for these steps too. The steps in `any` and in `failed` are a part of them."""
+        after = tuple(dict.fromkeys((*self.after, *steps)))
+        return replace(self, after=after, any=self.any.union(any), failed=self.failed.union(failed))
 
     def inside(self, part: Sequence[str], *, result: bool, is_list: bool) -> FlowStep:
         """Its place when its flow becomes a sub-flow; `result` if it has the result of this sub-flow, or a part of the
@@ -148,10 +155,8 @@ def joined(
 ) -> FlowStep:
     """The place of a step that waits for a running step, after the running step has added steps before its dependents.
     The step waits for the added steps in the same way; for a conditional one, any end will do."""
-    after = tuple(dict.fromkeys((*step.after, *added)))
-    any = step.any.union(added if running in step.any else () if running in step.failed else conditional)
-    failed = step.failed.union(added) if running in step.failed else step.failed
-    return replace(step, after=after, any=any, failed=failed)
+    any = added if running in step.any else () if running in step.failed else conditional
+    return step.waiting_for(added, any, added if running in step.failed else ())
 
 
 class FlowState(StrEnum):

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
@@ -94,14 +94,8 @@ class Released:
         return bool(self.released or self.failed or self.brought_back or self.ended or self.gone)
 
     def add(self, other: Released) -> None:
-        self.markers += other.markers
-        self.released += other.released
-        self.failed += other.failed
-        self.brought_back += other.brought_back
-        self.ended += other.ended
-        self.renamed += other.renamed
-        self.gone += other.gone
-        self.broken += other.broken
+        for effect in fields(self):
+            setattr(self, effect.name, getattr(self, effect.name) + getattr(other, effect.name))
 
 
 def release(store: Store, now: datetime, term: int, holder: str, skip: Collection[ObjectId] = ()) -> Released:

@@ -368,9 +368,10 @@ class FlowSteps:
     def named(
         self, flow: ObjectId, names: Sequence[str] | None = None, session: ClientSession | None = None
     ) -> dict[str, Document]:
-        """The last job of each step with one of these names, or with any name: its id, its step and its task."""
+        """The last job of each step with one of these names, or with any name: its id, its step and its task, and
+        the step that added it."""
         query = {"flow.id": flow, "flow.name": {"$gt": ""} if names is None else {"$in": list(names)}}
-        fields = {"flow.name": 1, "flow.step": 1, "task": 1, "done": 1, "recovered_as": 1}
+        fields = dict.fromkeys(("flow.name", "flow.step", "flow.adder", "task", "done", "recovered_as"), 1)
         # Waiting jobs first: a job that ends between the two reads is found by the second.
         waiting = list(self._scheduled.find(query, fields, hint=scheduled.BY_FLOW, session=session))
         ended = self._archived.find(query, fields, hint=archived.BY_FLOW, session=session)

@@ -291,6 +291,7 @@ def flow_document(step: FlowStep) -> dict[str, Any]:
         "part": list(step.part),
         "result_of": list(step.result_of),
         "item_of": list(step.item_of),
+        "adder": step.adder,
     }
     kept = {name: part for name, part in parts.items() if part is not None and part != []}
     return {"id": step.flow, "step": step.step, **kept}
@@ -338,6 +339,7 @@ def flow_from(document: Mapping[str, Any]) -> FlowStep | None:
         tuple(field.texts(stored, "part", ())),
         tuple(field.array(stored, "result_of", _depth, ())),
         tuple(field.array(stored, "item_of", _depth, ())),
+        adder if is_job_id(adder := stored.get("adder")) else None,
     )
 
 

@@ -10,12 +10,12 @@ They are restored by the annotation of the parameter, like every argument.
 from __future__ import annotations
 
 import collections.abc
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import NoneType, UnionType
-from typing import Any, NoReturn, Union, cast, get_args, get_origin
+from typing import Annotated, Any, NoReturn, Union, cast, get_args, get_origin
 
 from recruiter.domain.arguments.typed import RESULT_TAG, Mismatch, slot_of, spelled
-from recruiter.domain.arguments.values import KEYS_THAT_CHANGE, MAX_DEPTH, TAG
+from recruiter.domain.arguments.values import KEYS_THAT_CHANGE, MAX_DEPTH, TAG, type_name
 from recruiter.domain.names import JobId
 from recruiter.errors import InvalidFlow
 
@@ -47,6 +47,14 @@ class StepResult:
 
     def __bool__(self) -> NoReturn:
         raise self._not_there_yet("an `if` or `and` around it")
+
+    def __eq__(self, other: object) -> bool:
+        raise self._not_there_yet("a comparison")
+
+    __hash__ = object.__hash__
+
+    def __getitem__(self, key: Any) -> NoReturn:
+        raise self._not_there_yet("a loop over it, or an index")
 
     def __str__(self) -> NoReturn:
         raise self._not_there_yet("a text made of it")
@@ -87,8 +95,12 @@ class WithResults(dict[str, Any]):
 
 
 class Unfilled:
-    """A stored argument in which the result of a step is still missing."""
+    """A stored argument in which results of steps are still missing."""
 
+    step: JobId | None = None
+    """The step, in the place of its result."""
+    may_be_none = True
+    """Whether the parameter takes None: the result of a step that did not succeed."""
     sub_flow: object = None
 
 
@@ -100,7 +112,7 @@ class _UnfilledList(list[Any], Unfilled):
     pass
 
 
-def contains_results(value: Any, kind: type = StepResult, depth: int = 0) -> bool:
+def contains_results(value: Any, kind: type | tuple[type, ...] = StepResult, depth: int = 0) -> bool:
     """Whether there is the result of a step in it, at any depth; or something of another kind."""
     if isinstance(value, kind) or (kind is StepResult and isinstance(value, SubFlowResults)):
         return True
@@ -119,16 +131,22 @@ def stored(value: Any, annotation: Any) -> Any:
             expected, returns = spelled(annotation), spelled(value.returns)
             raise Mismatch(f"expected {expected}, got the result of a step, which is {returns}")
         unfilled: Any = _UnfilledDict({TAG: _PLACE, "step": value.step})
-        unfilled.sub_flow = value.sub_flow
+        unfilled.step, unfilled.sub_flow = value.step, value.sub_flow
+        unfilled.may_be_none = may_fit(None, annotation)
         return unfilled
     if not contains_results(value):
         return slot_of(annotation).store(value)
+    if not may_fit(type(value) if isinstance(value, dict | tuple) else list, annotation):
+        raise Mismatch(f"expected {spelled(annotation)}, got a {type_name(value)} of results")
     if isinstance(value, dict):
         return _stored_mapping(value, annotation)
-    item = _item_of(annotation, (list, tuple, collections.abc.Sequence, collections.abc.Iterable))
+    annotation = _plain(annotation)
     if isinstance(value, tuple) and get_origin(annotation) is not tuple and annotation is not Any:
         raise Mismatch(f"expected {spelled(annotation)}, got a tuple of results; pass a list")
-    elements = _UnfilledList(stored(element, item) for element in value)
+    item = _item_of(annotation, (list, tuple, collections.abc.Sequence, collections.abc.Iterable))
+    inner = get_args(annotation) if get_origin(annotation) is tuple else ()
+    items = inner if len(inner) == len(value) and Ellipsis not in inner else [item] * len(value)
+    elements = _UnfilledList(stored(element, each) for element, each in zip(value, items, strict=True))
     elements.sub_flow = value.sub_flow if isinstance(value, SubFlowResults) else None
     return elements
 
@@ -142,6 +160,7 @@ def _stored_mapping(value: dict[Any, Any], annotation: Any) -> _UnfilledDict:
 
 def _item_of(annotation: Any, origins: tuple[Any, ...], place: int = 0) -> Any:
     """The annotation of the items of a container: type argument number `place`. Any without one."""
+    annotation = _plain(annotation)
     if get_origin(annotation) in _UNIONS:
         fitting = [member for member in get_args(annotation) if (get_origin(member) or member) in origins]
         return _item_of(fitting[0], origins, place) if len(fitting) == 1 else Any
@@ -174,21 +193,17 @@ def may_fit(returns: Any, annotation: Any) -> bool:
 
 
 def _plain(annotation: Any) -> Any:
+    if get_origin(annotation) is Annotated:
+        return _plain(get_args(annotation)[0])
     return NoneType if annotation is None else annotation
 
 
-def steps_in(value: Any) -> list[JobId]:
-    """The steps whose results are among stored arguments, each once."""
-    found: dict[JobId, None] = {}
-    _replaced(value, lambda step: found.setdefault(step))
-    return list(found)
-
-
-def sub_flows_in(value: Any) -> list[Any]:
-    """The sub-flows whose results are among arguments that have just been stored."""
-    found = [value.sub_flow] if isinstance(value, Unfilled) and value.sub_flow is not None else []
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return [*found, *(sub_flow for item in inner for sub_flow in sub_flows_in(item))]
+def unfilled_in(value: Any) -> Iterator[Unfilled]:
+    """The places for results among arguments that have just been stored."""
+    if isinstance(value, Unfilled):
+        yield value
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from unfilled_in(item)
 
 
 def filled(args: Any, results: Sequence[Mapping[str, Any]]) -> Any:
