@@ -1,6 +1,6 @@
 """The cost of flows and unique jobs for jobs that do not use them: a drain with and without these features.
 
-    python benchmarks/unused.py [--jobs N] [--times N]
+    python benchmarks/unused.py [--kind noop|cpu:1|cpu:10] [--jobs N] [--times N]
 
 *Without* omits the shared costs: the indexes for steps of flows, the check for a flow in each job
 that ends, and the query for markers in each round. Both take turns on one private MongoDB; figures of the steady state
@@ -20,6 +20,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 import budget  # noqa: E402
+import kinds  # noqa: E402
 from drain import Processes  # noqa: E402
 
 from recruiter.cli.main import run  # noqa: E402
@@ -54,9 +55,11 @@ class Without(Processes):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kind", default="noop", help="noop or cpu:N, in milliseconds")
     parser.add_argument("--jobs", type=int, default=40_000)
     parser.add_argument("--times", type=int, default=3)
     options = parser.parse_args()
+    os.environ[kinds.KIND] = options.kind
     figures: dict[str, list[budget.Figures]] = {"with": [], "without": []}
     with EmbeddedServer() as server:
         for number in range(2 * options.times):
@@ -67,7 +70,7 @@ def main() -> None:
             figures[kind].append(budget.of_the_product(server.uri, mongod, options.jobs, 2, started_by=processes))
             print(f"  {kind:8} {figures[kind][-1]['drain /s']:8,.0f} /s", flush=True)
     names = [name for name in figures["with"][0] if name.startswith(("drain", "CPU"))]
-    print(f"{options.jobs:,} plain jobs, {options.times} times each")
+    print(f"{options.jobs:,} plain jobs ({options.kind}), {options.times} times each")
     print(f"{'':28} {'with':>8} {'without':>8}   ratios of the pairs")
     for name in names:
         each = [[run[name] for run in figures[kind]] for kind in ("with", "without")]

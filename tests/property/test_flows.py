@@ -1,6 +1,7 @@
 """Random flows of up to 200 steps on a real MongoDB: steps run, fail, are tried again, recovered, cancelled and added,
-also by steps that run; the whole flow is paused, resumed, cancelled, retried and forgotten while workers hold some of
-its steps; leaders depose each other, and workers die in the middle of jobs. `RANDOM_FLOWS=N`: N small ones.
+also by steps that run, after them or before their dependents; some run only after a failure. The whole flow is paused,
+resumed, cancelled, retried and forgotten while workers hold some of its steps; leaders depose each other, and workers
+die in the middle of jobs. `RANDOM_FLOWS=N`: N small ones.
 
 Whatever happens: a step starts only after those it waits for have ended as asked, and not while the flow is paused; it
 waits or runs once at any time, runs once for each attempt that is counted or cut off, and succeeds once; when nothing
@@ -63,21 +64,24 @@ class World:
         flow = stage.recruiter.flow("random")
         self.steps: list[Step[Any]] = []
         for _ in range(size):
-            self.steps.append(flow.add("work", *self.arguments(), **self.dependencies()))
+            arguments, options = self.step()
+            self.steps.append(flow.add("work", *arguments, **options))
         for end in ("on_success", "on_failure", "on_end"):
             getattr(flow, end)("work", end, [])
         self.handle: FlowHandle = flow.start()
 
-    def dependencies(self) -> dict[str, Any]:
+    def step(self) -> tuple[tuple[str, list[Any]], dict[str, Any]]:
+        """The arguments and the dependencies of a new step."""
         few = self.steps[-10:] if self.rng.random() < 0.7 else self.steps
         count = self.rng.choice((0, 1, 1, 2, 3, len(few)))
-        chosen = self.rng.sample(few, min(count, len(few)))
-        anyhow = [step for step in chosen if self.rng.random() < 0.25]
-        return {"after": [step for step in chosen if step not in anyhow], "after_any": anyhow}
-
-    def arguments(self) -> tuple[str, list[Any]]:
-        chosen = self.rng.sample(self.steps[-5:], min(len(self.steps), self.rng.choice((0, 0, 1, 2))))
-        return str(len(self.steps)), [step.result for step in chosen]
+        taken = self.rng.sample(self.steps[-5:], min(len(self.steps), self.rng.choice((0, 0, 1, 2))))
+        options: dict[str, Any] = {"after": [], "after_any": [], "after_failure": []}
+        for step in self.rng.sample(few, min(count, len(few))):
+            chance = self.rng.random()
+            way = "after_any" if chance < 0.25 else "after_failure" if chance < 0.4 and step not in taken else "after"
+            options[way].append(step)
+        arguments = str(len(self.steps)), [step.result for step in taken]
+        return arguments, {way: steps for way, steps in options.items() if steps}
 
     # -- what happens --------------------------------------------------------------------------------------------
 
@@ -135,14 +139,17 @@ class World:
             assert id in again or None not in values["results"] or self.takes_from_a_failure(id)
 
     def check_may_start(self, place: FlowStep) -> None:
-        """Those that had to succeed have; of the others there is a job that has ended."""
-        states = self.store.flow_steps.states(place.flow, place.after)
+        """Those that had to succeed have; of the others there is a job that has ended, and of those that had to fail
+        one that has failed."""
+        states, failures = self.store.flow_steps.states(place.flow, place.after), 0
         for other in place.after:
-            if other not in place.any:
+            if other not in place.any and other not in place.failed:
                 assert states[other] is StepState.SUCCEEDED, f"{place.step} started before {other} had succeeded"
-            else:
-                ended = self.store.archived.collection.count_documents({"flow.id": place.flow, "flow.step": other})
-                assert ended, f"{place.step} started before {other} had ended"
+                continue
+            ended = list(self.store.archived.collection.find({"flow.id": place.flow, "flow.step": other}))
+            assert ended, f"{place.step} started before {other} had ended"
+            failures += other in place.failed and any(not job["done"] and job["why"] != "not-needed" for job in ended)
+        assert failures or not place.failed, f"{place.step} started, and no step had failed"
 
     def takes_from_a_failure(self, id: JobId) -> bool:
         ended = self.store.archived.get(id)
@@ -163,15 +170,20 @@ class World:
                 self.stage.recruiter.recover(self.rng.choice(failed))
 
     def add(self) -> None:
-        """From outside; or a step that runs adds one that waits for it."""
+        """From outside; or a step that runs adds one that waits for it, or one before its dependents."""
         if len(self.steps) >= self.most:
             return
-        dependencies = self.dependencies()
-        running = [step for step in self.steps if step.id in self.held]
-        if running and self.rng.random() < 0.5:
-            dependencies["after"] = [self.rng.choice(running)]
+        arguments, options = self.step()
+        handle, running = self.handle, [step for step in self.steps if step.id in self.held]
+        if running and self.rng.random() < 0.7:
+            current = self.rng.choice(running)
+            if self.rng.random() < 0.5:
+                options = {"after": [current]}
+            else:
+                options["before_dependents"] = True
+            handle = FlowHandle(self.stage.recruiter, self.handle.id, current)
         with suppress(InvalidFlow):  # it was cancelled
-            self.steps.append(self.handle.add("work", *self.arguments(), **dependencies))
+            self.steps.append(handle.add("work", *arguments, **options))
 
     def depose(self) -> None:
         self.stage.take_the_lead()
@@ -234,13 +246,21 @@ class World:
         for document in ended.find({"flow.id": flow, "recovered_as": None, "why": "dependency-failed"}):
             place = flow_of(document)
             assert place is not None
-            assert any(states[other] is StepState.FAILED for other in place.after if other not in place.any)
+            required = [states[other] for other in place.after if other not in place.any | place.failed]
+            assert StepState.FAILED in required
+        for document in ended.find({"flow.id": flow, "recovered_as": None, "why": "not-needed"}):
+            place = flow_of(document)
+            assert place is not None
+            required = [states[other] for other in place.after if other not in place.any | place.failed]
+            assert StepState.SKIPPED in required or (
+                place.failed and not any(states[other] is StepState.FAILED for other in place.failed)
+            )
         succeeded = Counter(each["flow"]["step"] for each in ended.find({"flow.id": flow, "done": True}))
         assert not succeeded or max(succeeded.values()) == 1, "a step succeeded twice"
         attempts = self.attempts()
         for id, count in self.runs.items():
             assert count == attempts[id] + self.cut_off[id], f"job {id} ran too often"
-        all_succeeded = all(state is StepState.SUCCEEDED for state in states.values())
+        all_succeeded = all(state in (StepState.SUCCEEDED, StepState.SKIPPED) for state in states.values())
         stored = self.store.flows.get(flow)
         assert stored is not None
         outcomes = {FlowState.SUCCEEDED} if all_succeeded else {FlowState.FAILED}
