@@ -489,6 +489,7 @@ class Flow(_Adding):
         self.steps: list[Step[Any]] = []
         """Its steps, in the order in which they were added."""
         self._drafts: dict[JobId, _Draft] = {}
+        self._names: set[str | None] = set()
         self._at_end: list[tuple[On, _Draft]] = []
         self._sub_flows = []
         self._is_fan_out = False
@@ -500,11 +501,12 @@ class Flow(_Adding):
         self._check_not_started()
         if options.before_dependents:
             raise InvalidFlow("before_dependents is for a running step, which adds steps with current_job.flow.add(…)")
-        for draft in drafts:
-            self._check_new(draft)
-            self._drafts[draft.job.id] = draft
-            self.steps.append(draft.step)
-        return [draft.step for draft in drafts]
+        steps = [draft.step for draft in drafts]
+        self._check_new(drafts)
+        self._drafts.update((draft.job.id, draft) for draft in drafts)
+        self._names.update(step.name for step in steps)
+        self.steps += steps
+        return steps
 
     def let_wait(
         self, step: Step[Any], *, after: Steps = None, after_any: Steps = None, after_failure: Steps = None
@@ -580,16 +582,21 @@ class Flow(_Adding):
         draft = self._draft(self._builder(task, args, kwargs, "A job for the end takes no options"), _Options())
         if draft.place.takes:
             raise InvalidFlow(f"{draft.job.task}: a step that waits for the end of the flow cannot take results")
-        self._check_new(draft)
+        self._check_new([draft])
         self._at_end.append((on, draft))
         return self
 
-    def _check_new(self, draft: _Draft) -> None:
-        id, name = draft.job.id, draft.step.name
-        if id in self._drafts or any(end.job.id == id for _, end in self._at_end):
-            raise InvalidFlow(f"two steps of flow {self.name!r} have the id {id_told(id)}")
-        if name is not None and any(step.name == name for step in self.steps):
-            raise InvalidFlow(f"two steps of flow {self.name!r} have the name {name!r}")
+    def _check_new(self, drafts: Sequence[_Draft]) -> None:
+        """Raises InvalidFlow for an id or a name that is there already, or twice among these steps."""
+        ids, names = {end.job.id for _, end in self._at_end}, set[str | None]()
+        for draft in drafts:
+            id, name = draft.job.id, draft.step.name
+            if id in self._drafts or id in ids:
+                raise InvalidFlow(f"two steps of flow {self.name!r} have the id {id_told(id)}")
+            if name is not None and (name in self._names or name in names):
+                raise InvalidFlow(f"two steps of flow {self.name!r} have the name {name!r}")
+            ids.add(id)
+            names.add(name)
 
     def start(self, *, session: Session | None = None, server_timeout: DurationLike | None = None) -> FlowHandle:
         """Stores the flow and all its steps, or nothing. Returns when they are durable.

@@ -808,11 +808,18 @@ def test_a_refused_sub_flow_stays_usable_and_a_used_one_says_what_it_is(local: R
     with pytest.raises(InvalidFlow, match="have the name 'part/1'"):
         outer.add(part)
     outer.add(part, name="other")
+    two = local.fan_out(shop.say, [("b",), ("c",)], name="two")
+    outer.add(shop.say, "x", name="two/2")
+    with pytest.raises(InvalidFlow, match="have the name 'two/2'"):
+        outer.add(two)
+    with pytest.raises(InvalidFlow, match="two steps of flow 'outer' have the id 'twice'"):
+        outer.add_many(shop.say, [shop.say.job(text).with_id("twice") for text in "de"])
     with pytest.raises(InvalidFlow, match="flow 'part' is a part of another flow"):
         part.start()
     handle = outer.start()
     local.flush_jobs_synchronously()
-    assert list(shop.states(handle)) == ["part/1", "other/1"]
+    assert list(shop.states(handle)) == ["part/1", "other/1", "two/2"]
+    assert sorted(shop.ran) == ["a", "x", "x"], "a refused flow leaves no step behind"
 
 
 def test_a_task_whose_code_is_elsewhere_takes_no_results(local: Recruiter, shop: Shop) -> None:
