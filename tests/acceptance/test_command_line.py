@@ -10,7 +10,11 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from recruiter.cli.main import app
+from recruiter.store.database import Store
+from tests.cli_here import here
 from tests.conftest import Starter
+from tests.samples import a_job, insert
 from tests.warm import warm
 
 
@@ -85,3 +89,80 @@ def test_passwords_are_never_shown(tmp_path: Path) -> None:
 
     assert code == 4
     assert "s3cret" not in said
+
+
+@pytest.mark.parametrize("listing", ["worker", "group", "limit", "scheduler", "job"])
+def test_a_database_that_nobody_has_prepared(target: str, listing: str) -> None:
+    code, said = here(target, listing, "list")
+
+    assert code == 0
+    assert said.count("\n") == 1
+
+
+def test_a_database_that_an_older_version_has_prepared(target: str, store: Store) -> None:
+    """Given one without the indexes of this version, then it is said how to make them."""
+    insert(store, a_job())
+    store.archived.collection.drop_indexes()
+    store.scheduled.collection.drop_indexes()
+
+    code, said = here(target, "job", "list")
+
+    assert code == 4
+    assert said.startswith("recruiter: an index that this version of Recruiter needs is missing")
+    assert "recruiter prepare" in said
+    assert here(target, "prepare")[0] == 0
+    assert here(target, "job", "list")[0] == 0
+
+
+class Odd(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("cannot even say what it is")
+
+
+@pytest.fixture(params=[KeyError("beats"), RecursionError("deep"), Odd(), ValueError("mongodb://u:S3CRET@h\nforged")])
+def broken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Exception:
+    """A command that fails as no command should."""
+    error: Exception = request.param
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("recruiter.cli.doctor.settings_from", fail)
+    return error
+
+
+def test_one_line_and_exit_code_1(broken: Exception) -> None:
+    code, said = here("127.0.0.1", "prepare")
+
+    assert code == 1
+    assert said.startswith(f"recruiter: unexpected error: {type(broken).__name__}: ")
+    assert "Traceback" not in said
+    assert "--debug" in said
+    assert "\nforged" not in said
+    assert "S3CRET" not in said
+
+
+@pytest.mark.parametrize(("arguments", "environment"), [(["--debug"], {}), ([], {"RECRUITER_LOG_LEVEL": "debug"})])
+def test_the_traceback_for_those_who_ask(broken: Exception, arguments: list[str], environment: dict[str, str]) -> None:
+    code, said = here("127.0.0.1", "prepare", *arguments, **environment)
+
+    assert code == 1
+    assert "Traceback" in said
+    assert "in fail" in said
+    assert "S3CRET" not in said
+    del broken
+
+
+def test_the_help_names_it() -> None:
+    code, said = here("127.0.0.1", "--help")
+
+    assert code == 0
+    assert "--debug" in said
+
+
+@pytest.mark.parametrize("command", [name for name in app if not name.startswith("-")])
+def test_help_has_no_markup_in_it(command: str) -> None:
+    code, said = here("127.0.0.1", command, "--help")
+
+    assert code == 0
+    assert "[/" not in said

@@ -154,7 +154,7 @@ MUTANTS = (
         "domain/planning/arrivals.py",
         "    return not meter.needs_planning(Lane.parse(lane))\n",
         "    return True\n",
-        "tests/steps/test_assign_new.py::test_only_jobs_that_may_run_anywhere_at_once",
+        "tests/steps/test_lookahead.py::test_only_jobs_that_may_run_anywhere_at_once",
     ),
     Mutant(
         "slow_jobs_prefetched",

@@ -1,12 +1,18 @@
-"""Tables that fit."""
+"""What commands print: tables that fit, progress of a long search, attempts in words."""
 
 from __future__ import annotations
 
+import io
+from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from rich.console import Console
 
+from recruiter.cli import job
 from recruiter.cli.output import Column, table_of
+from recruiter.cli.records import _attempts, _events
+from recruiter.domain.job import Execution, Job
 
 COLUMNS = (
     Column("id", fair=10, whole=True),
@@ -49,3 +55,48 @@ def test_what_is_cut_says_so_and_ids_are_not() -> None:
 def test_however_narrow_it_is_it_does_not_fail() -> None:
     for width in range(1, 60):
         assert drawn(width)
+
+
+@pytest.fixture(params=[True, False], ids=["a terminal", "a file"])
+def terminal(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[bool, io.StringIO]:
+    said = io.StringIO()
+    console = Console(file=said, force_terminal=request.param, width=80)
+    monkeypatch.setattr(job, "console", lambda **_: console)
+    return request.param, said
+
+
+def test_a_long_search_shows_its_progress_on_a_terminal(
+    terminal: tuple[bool, io.StringIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "_QUIET_SECONDS", 0.0)
+    watched, said = terminal
+
+    with job.looking() as tell:
+        tell(120_000, 3)
+
+    assert ("read 120,000 jobs, found 3" in said.getvalue()) == watched
+
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ({"snoozes": 1}, "0, deferred once"),
+        ({"snoozes": 5, "conflicts": 2}, "0, deferred 3 times, deferred because of conflicting transactions twice"),
+        ({"attempts": 2, "crashes": 2}, "2, its process died twice"),
+        ({"attempts": 1, "locked_by": "w1"}, "1 ended, 1 running"),
+    ],
+)
+def test_a_job_counts_its_attempts_in_words(counts: dict[str, object], words: str) -> None:
+    assert _attempts(Job("j", "send", {}, NOW, NOW, **counts)) == words  # type: ignore[arg-type]
+
+
+def test_an_attempt_after_the_death_of_a_worker_has_a_number_of_its_own() -> None:
+    died = Execution(NOW, NOW, "w1", crashed=True, message="worker w1 died")
+    job = Job("j", "send", {}, NOW, NOW, executions=(died,), worker_deaths=1, locked_by="w2", locked_at=NOW)
+
+    started = [event for _, event in _events(job) if "started" in event]
+
+    assert started == ["attempt 1 started on w1", "attempt 2 started on w2"]

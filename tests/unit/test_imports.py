@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 from importlib import import_module
 from pathlib import Path
 
@@ -71,3 +73,16 @@ def test_the_version_is_that_of_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
     assert recruiter.__version__ == project["version"]
+
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+def test_no_two_modules_define_a_class_of_the_same_name() -> None:
+    modules = defaultdict(list)
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                modules[node.name].append(str(path.relative_to(SOURCE)))
+
+    assert {name: where for name, where in modules.items() if len(where) > 1} == {}

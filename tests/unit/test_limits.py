@@ -1,4 +1,4 @@
-"""Limits: what they are about, what is left of them, and when the next one may start."""
+"""Lanes and limits: what decides where and when a job may run, what is left of it, and when the next one may start."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recruiter.domain.lane import Lane
+from recruiter.domain.names import CANCELLED_LANE
 from recruiter.domain.planning.limits import (
     FleetBusy,
     KeptFor,
@@ -132,3 +133,32 @@ class TestMeter:
         assert meter.shortage(small) is None, "nor from one that comes before it"
         assert not meter.can_keep(small), "who lacks what another waits for comes after it"
         assert meter.can_keep(Lane("h", "b", Needs.of(mem=20)))
+
+
+@pytest.mark.parametrize(
+    ("text", "lane"),
+    [
+        ("a/b/rubbish", Lane("a", "b")),
+        ("a/b/mem=lots", Lane("a", "b")),
+        ("a/b/proc=-1/customer:1", Lane("a", "b", key="customer:1")),
+        ("a/b//no name", Lane("a", "b")),
+        ("a/b///together", Lane("a", "b")),
+        ("a/b//k/isolated/and/more", Lane("a", "b", key="k", isolated=True)),
+        ("a/b///", Lane("a", "b")),
+        ("a/b/proc=2,mem=1/", Lane("a", "b", Needs.of(mem=1, proc=2))),
+        ("a", Lane("a", "")),
+        ("", Lane("", "")),
+        (CANCELLED_LANE, Lane("", "cancelled")),
+    ],
+)
+def test_a_lane_written_by_hand_is_read_as_far_as_it_makes_sense(text: str, lane: Lane) -> None:
+    """What makes no sense asks for nothing, and the rest counts."""
+    assert Lane.parse(text) == lane
+
+
+@given(st.text(max_size=60) | st.lists(st.sampled_from("/a=1,:$ \x00proc"), max_size=20).map("".join))
+def test_no_text_breaks_it(text: str) -> None:
+    lane = Lane.parse(text)
+
+    assert Lane.parse(str(lane)) == lane
+    assert str(Lane.parse(str(lane))) == str(lane)

@@ -1,4 +1,4 @@
-"""What an error of MongoDB means is decided in one place: most of all, that weather is never taken for bad data."""
+"""What an error of MongoDB means: a passing error is never taken for bad data; and which servers can be used."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from pymongo.errors import (
     WTimeoutError,
 )
 
-from recruiter.errors import DocumentRefused, NotAReplicaSet, StoreError, StoreRefused, StoreUnreachable
+from recruiter.errors import DocumentRefused, NotAReplicaSet, ServerTooOld, StoreError, StoreRefused, StoreUnreachable
+from recruiter.store.database import check_hello
 from recruiter.store.errors import Meaning, meaning_of, translate
 
 
@@ -124,3 +125,18 @@ def test_the_message_says_what_it_is(error: Exception, kind: type[StoreError], w
 
     assert type(told) is kind
     assert words in str(told)
+
+
+REPLICA_SET = {"isWritablePrimary": True, "setName": "rs0", "me": "db1:27017", "maxWireVersion": 17}
+MONGOS = {"isWritablePrimary": True, "msg": "isdbgrid", "maxWireVersion": 17, "ok": 1.0}
+
+
+@pytest.mark.parametrize("hello", [REPLICA_SET, MONGOS, {**MONGOS, "maxWireVersion": 25}])
+def test_a_replica_set_and_a_mongos_can_be_used(hello: dict[str, object]) -> None:
+    check_hello(hello, "db1")
+
+
+@pytest.mark.parametrize(("hello", "address"), [(REPLICA_SET, "db1:27017"), (MONGOS, "router")])
+def test_an_old_one_is_named(hello: dict[str, object], address: str) -> None:
+    with pytest.raises(ServerTooOld, match=f"MongoDB at {address} is older"):
+        check_hello({**hello, "maxWireVersion": 13}, "router")
