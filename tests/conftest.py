@@ -211,10 +211,7 @@ class Process:
             program = [script] if script is not None else ["-m", "recruiter.cli.main"]
             with log.open("wb") as output:
                 self.popen = subprocess.Popen(
-                    [sys.executable, *program, *arguments],
-                    env=environment,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
+                    [sys.executable, *program, *arguments], env=environment, stdout=output, stderr=subprocess.STDOUT
                 )
         self.pid = self.popen.pid
 

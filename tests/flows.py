@@ -85,11 +85,7 @@ class Stage:
         return self.settle(*ids, fails=fails, why=why)
 
     def settle(
-        self,
-        *ids: JobId,
-        fails: Sequence[JobId] = (),
-        again: Sequence[JobId] = (),
-        why: Why = Why.TRIED_TOO_MANY_TIMES,
+        self, *ids: JobId, fails: Sequence[JobId] = (), again: Sequence[JobId] = (), why: Why = Why.TRIED_TOO_MANY_TIMES
     ) -> dict[JobId, Any]:
         """The worker has run these; those in `again` have failed and are tried again."""
         ended: list[tuple[JobId, Outcome | None]] = []

@@ -107,9 +107,7 @@ def bad(guarded: GuardedServer, not_mongodb: str, tmp_path_factory: pytest.TempP
         dsn = "mongodb://ada:hunter2@"
         yield {
             "nobody there": Bad(
-                f"{dsn}127.0.0.1:1/shop?{SOON}",
-                StoreUnreachable,
-                ("127.0.0.1:1", "refused", "--target"),
+                f"{dsn}127.0.0.1:1/shop?{SOON}", StoreUnreachable, ("127.0.0.1:1", "refused", "--target")
             ),
             "no such host": Bad(
                 f"{dsn}nowhere.invalid/shop?{SOON}", StoreUnreachable, ("nowhere.invalid", "correct the name")

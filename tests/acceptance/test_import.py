@@ -168,10 +168,7 @@ def test_jobs_of_recruiter_for_php_are_imported_or_named_with_a_reason(
 ) -> None:
     policy = {"retry_how_many_times": 3, "seconds_to_wait_before_retry": 60}
     retry = {"class": "Recruiter\\RetryPolicy\\RetryManyTimes", "parameters": policy}
-    cases = [
-        {"when": "App\\Gone", "then": php("DoNotDoItAgain", {})},
-        {"when": "Exception", "then": retry},
-    ]
+    cases = [{"when": "App\\Gone", "then": php("DoNotDoItAgain", {})}, {"when": "Exception", "then": retry}]
     filtered = {"retriable_exceptions": ["App\\Gone"], "filtered_retry_policy": retry}
     workable = {"class": "App\\HttpRequestCommand", "parameters": {"url": "https://example.org"}, "method": "ping"}
     job = {"done": False, "locked": False, "attempts": 0, "group": "http", "tags": ["user:42"], "workable": workable}

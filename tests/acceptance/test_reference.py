@@ -37,8 +37,7 @@ def code_of(place: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "example"),
-    [("fastapi", "fastapi_orders.py"), ("flask", "flask_orders.py"), ("django", "django_orders")],
+    ("name", "example"), [("fastapi", "fastapi_orders.py"), ("flask", "flask_orders.py"), ("django", "django_orders")]
 )
 def test_what_a_page_shows_is_in_its_example(name: str, example: str) -> None:
     shown = page(f"how-to/{name}.md")

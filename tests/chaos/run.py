@@ -83,11 +83,7 @@ class ChaosRun:
                 return self._with(fleet, replica_set, client, recruiter)
 
     def _with(
-        self,
-        fleet: Fleet,
-        replica_set: EmbeddedReplicaSet,
-        client: MongoClient[dict[str, Any]],
-        recruiter: Recruiter,
+        self, fleet: Fleet, replica_set: EmbeddedReplicaSet, client: MongoClient[dict[str, Any]], recruiter: Recruiter
     ) -> Evidence:
         faults = Faults(
             fleet, replica_set, self._folder, seed=self._seed, dead_after=DEAD_AFTER, leader_pid=self._leader_pid

@@ -134,10 +134,7 @@ def test_a_flawless_run_has_no_violations() -> None:
         ),
         pytest.param(
             "one of a key",
-            {
-                "unique": [a_send("a", 1.0), a_send("b", 5.0)],
-                "runs": [a_run(task="alone", start=7.0)],
-            },
+            {"unique": [a_send("a", 1.0), a_send("b", 5.0)], "runs": [a_run(task="alone", start=7.0)]},
             id="a second of its key before the first ran",
         ),
         pytest.param("flows whole", {"archived": [a_step(n) for n in (8, 9, 10)]}, id="a flow without its last step"),

@@ -279,10 +279,7 @@ def test_a_named_port_that_is_taken_is_an_error() -> None:
 
 def test_a_folder_of_another_replica_set_is_refused(tmp_path: Path) -> None:
     two = EmbeddedServer(tmp_path, replica_set="two")
-    with (
-        EmbeddedServer(tmp_path, replica_set="one"),
-        pytest.raises(ServerDidNotStart, match="set one, not two"),
-    ):
+    with EmbeddedServer(tmp_path, replica_set="one"), pytest.raises(ServerDidNotStart, match="set one, not two"):
         two.start()
     with pytest.raises(ServerDidNotStart, match="set one, not two"):
         two.start()

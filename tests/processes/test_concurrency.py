@@ -292,17 +292,7 @@ def take_it_in_a_thread() -> str:
     return before
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        pytest.param(
-            take_it,
-        ),
-        pytest.param(
-            take_it_in_a_thread,
-        ),
-    ],
-)
+@pytest.mark.parametrize("function", [pytest.param(take_it), pytest.param(take_it_in_a_thread)])
 def test_context_variables_of_one_job_are_not_seen_by_the_next(function: Callable[[], Any]) -> None:
     """What a job sets (a request id for the log, a tenant, a session) is its own."""
     bench = Bench()

@@ -62,7 +62,7 @@ def test_attempts_in_a_worker_are_in_the_trace_of_whoever_made_the_job(
 
     logged = [line for line in lines(worker) if line.get("trace_id") == trace_id]
     assert {line.get("event", line.get("logger")) for line in logged} >= {
-        *("job.failed", "job.ended", "traced", "recruiter.printed"),
+        *("job.failed", "job.ended", "traced", "recruiter.printed")
     }
     for line in logged:
         assert {"job", "task", "attempt", "worker"} <= line.keys(), line

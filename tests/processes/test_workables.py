@@ -11,10 +11,7 @@ from recruiter import Recruiter
 from recruiter.domain.job import Execution
 from recruiter.results import JobHandle
 from recruiter.workable import Workable
-from recruiter.workables.outcomes import (
-    AlwaysSucceed,
-    LazyBones,
-)
+from recruiter.workables.outcomes import AlwaysSucceed, LazyBones
 from recruiter.workables.shell import ShellCommand
 from tests.applications import jobs
 from tests.conftest import Process, Starter, eventually

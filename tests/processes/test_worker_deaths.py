@@ -15,10 +15,6 @@ def archived(store: Store) -> list[ArchivedJob]:
     return list(store.archived.get_many(ids).values())
 
 
-def ended(store: Store, count: int) -> bool:
-    return store.archived.collection.count_documents({}) >= count
-
-
 def test_a_job_that_holds_the_interpreter_is_not_declared_dead(start: Starter, store: Store) -> None:
     # given a job that lets no other thread of its process run, for longer than the dead-after time
     quick = {"RECRUITER_HEARTBEAT": "300ms", "RECRUITER_CONSIDERED_DEAD_AFTER": "1500ms"}

@@ -137,10 +137,7 @@ def test_an_insert_from_before_the_term_is_not_used(
 
 
 def test_the_fence_time_is_where_the_term_was_raised_not_where_the_lease_was_taken(
-    store: Store,
-    stream: Stream,
-    leaders: tuple[Leader, Leader],
-    monkeypatch: pytest.MonkeyPatch,
+    store: Store, stream: Stream, leaders: tuple[Leader, Leader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given a leader that has the lease and has not raised the term yet, when the older one gives a new job away in
     this moment, then the event of that job is not used."""
@@ -179,10 +176,7 @@ def test_a_round_that_gave_jobs_moves_the_fence_time(
 
 
 def test_a_round_moves_the_fence_time_to_its_write_not_to_its_beginning(
-    store: Store,
-    stream: Stream,
-    leaders: tuple[Leader, Leader],
-    monkeypatch: pytest.MonkeyPatch,
+    store: Store, stream: Stream, leaders: tuple[Leader, Leader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given a round that has begun, when a job comes that it still finds, then the event of that job is not used."""
     leader, _ = leaders
@@ -234,11 +228,7 @@ def test_archiving_a_cancelled_job_moves_the_fence_time(
     assert lists(store)["w1"] == []
 
 
-def test_only_inserts_count(
-    store: Store,
-    stream: Stream,
-    leaders: tuple[Leader, Leader],
-) -> None:
+def test_only_inserts_count(store: Store, stream: Stream, leaders: tuple[Leader, Leader]) -> None:
     """Given a job that a worker holds, when its document is replaced, then the event names its lane, and no new job."""
     leader, _ = leaders
     on_the_roster(store, "w1", slots=1, prefetch=0)
@@ -274,11 +264,7 @@ def test_the_thread_that_hears_of_a_job_does_not_give_it(store: Store, stream: S
     assert len(lists(store)["w1"]) == 1
 
 
-def test_an_unknown_outcome_costs_the_term(
-    store: Store,
-    stream: Stream,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_unknown_outcome_costs_the_term(store: Store, stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given an offer that nobody answered, when it arrives late, after the job was given to another worker, then it
     changes nothing: the leader has taken a new term before it went on."""
     on_the_roster(store, "w1", slots=1, prefetch=0)

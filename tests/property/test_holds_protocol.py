@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -33,7 +32,6 @@ from tests.depth import examples
 from tests.samples import NOW, a_job, beat, done, facts_of_a_worker, insert, running, to_retry
 
 JOBS, STEPS = 8, 400
-LATER = NOW + timedelta(days=1)
 
 
 class Violation(AssertionError):

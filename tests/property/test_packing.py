@@ -479,12 +479,7 @@ def fleets(draw: st.DrawFn, limits: Sequence[Limit], forgetful: bool) -> Fleet:
     return Fleet(World(places, capacities, [], list(limits), {}), jobs, seed if forgetful else None)
 
 
-ALL_KINDS = [
-    Limit("task:t", 3),
-    Limit("group:g", 4, Rate(3, 4)),
-    Limit("key:k", 1),
-    Limit("resource:proc", 9),
-]
+ALL_KINDS = [Limit("task:t", 3), Limit("group:g", 4, Rate(3, 4)), Limit("key:k", 1), Limit("resource:proc", 9)]
 
 
 @settings(max_examples=examples(30), deadline=None)

@@ -204,9 +204,7 @@ def places(draw: st.DrawFn) -> tuple[str, datetime]:
     zone = draw(st.sampled_from(ZONES))
     anywhere = st.datetimes(START.replace(tzinfo=None), END.replace(tzinfo=None), timezones=st.just(UTC))
     around = st.builds(
-        lambda day, by: day + by,
-        st.sampled_from(moved(zone)),
-        st.timedeltas(min_value=-DAY, max_value=DAY),
+        lambda day, by: day + by, st.sampled_from(moved(zone)), st.timedeltas(min_value=-DAY, max_value=DAY)
     )
     return zone, draw(around | around | anywhere)
 

@@ -48,23 +48,6 @@ class World:
             raise Violation("a job is in both collections")
 
 
-class Stream:
-    """A change stream: in order, but from anywhere. Opened anew it has lost events, resumed it delivers some twice."""
-
-    def __init__(self, world, wanted):
-        self.world, self.wanted, self.at = world, wanted, 0
-
-    def next(self):
-        if self.world.chance(0.1):
-            back = self.world.rng.choice([5, 50])
-            self.at = self.world.rng.choice([len(self.world.log), max(0, self.at - back)])
-        while self.at < len(self.world.log):
-            self.at += 1
-            if self.wanted(self.world.log[self.at - 1]):
-                return self.world.log[self.at - 1]
-        return None
-
-
 class Transaction:
     """Sees the world as it was when it began; commits unless something that it writes has changed since."""
 
@@ -157,13 +140,6 @@ def release(world, me, jobs):
         world.roster[me] = {**doc, "assigned": doc["assigned"] - jobs, "settled": doc["settled"] + 1}
         return world.roster[me]
     return None
-
-
-def retirer(world):
-    while True:
-        yield
-        if world.roster and world.chance(0.1):
-            del world.roster[world.rng.choice(sorted(world.roster))]
 
 
 def late_writes(world, haste=0.3):

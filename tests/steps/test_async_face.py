@@ -52,15 +52,7 @@ _SAYING = {
 SILENT: dict[type, set[str]] = {
     Recruiter: {
         *("task", "job", "job_of", "every", "declare", "definition_of", "repeatable_job_of", "scheduler"),
-        *(
-            "handle",
-            "listen",
-            "point_at",
-            "close",
-            "on_became_leader",
-            "on_stepped_down",
-            "instrument",
-        ),
+        *("handle", "listen", "point_at", "close", "on_became_leader", "on_stepped_down", "instrument"),
         # A flow is put together; `start` and `astart` store it.
         *("flow", "chain", "fan_out"),
         # What the builder delegates to; its own last words have async forms.

@@ -741,8 +741,7 @@ class TestTimeout:
 
 @pytest.mark.timeout(120, method="thread")
 @pytest.mark.parametrize(
-    "by_signal",
-    [pytest.param(False, id="in a thread"), pytest.param(True, id="in the main thread", marks=BY_SIGNAL)],
+    "by_signal", [pytest.param(False, id="in a thread"), pytest.param(True, id="in the main thread", marks=BY_SIGNAL)]
 )
 class TestReach:
     """Interruptions come from other threads, whenever they like: they must hit the user's code, and nothing else."""
@@ -818,15 +817,7 @@ async def stay_a_moment() -> None:
 
 
 class TestOutcome:
-    @pytest.mark.parametrize(
-        "timeout",
-        [
-            None,
-            pytest.param(
-                20,
-            ),
-        ],
-    )
+    @pytest.mark.parametrize("timeout", [None, pytest.param(20)])
     def test_stop_iteration_is_kept_as_what_it_is(self, bench: Bench, timeout: float | None) -> None:
         """`next(empty)` is an everyday mistake; `only=[StopIteration]` must find it."""
         job = bench.archived(lambda: next(iter([])), timeout=timeout)

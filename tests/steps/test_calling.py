@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -172,16 +172,6 @@ class TestRunAll:
         assert len(archived(store)) == 3
         assert {job["last_execution"]["worker"] for job in archived(store)} == {workers[-1]}
         assert nothing_is_left_behind(store)
-
-
-def only(entries: Sequence[Any]) -> Any:
-    """The one entry that runs something, or one that runs nothing we know of."""
-    running = [entry for entry in entries if entry.running]
-    return running[0] if running else _Idle
-
-
-class _Idle:
-    running = ({"job": None},)
 
 
 def asks_nothing_for_five_beats(recorder: Recorder) -> bool:

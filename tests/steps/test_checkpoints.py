@@ -11,11 +11,7 @@ import pytest
 from pymongo import AsyncMongoClient, MongoClient
 
 from recruiter import Recruiter, RetryManyTimes, current_job
-from recruiter.errors import (
-    InvalidArguments,
-    InvalidName,
-    UnsupportedValue,
-)
+from recruiter.errors import InvalidArguments, InvalidName, UnsupportedValue
 from recruiter.store.codec import encode, job_document
 from recruiter.store.database import Store
 from recruiter.store.outcomes import ToArchive

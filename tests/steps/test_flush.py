@@ -136,10 +136,7 @@ def test_it_refuses_beside_a_worker(recruiter: Recruiter, store: Store, note: An
     handle = note.enqueue("a")
     on_the_roster(store, "w1", term=0)
 
-    with (
-        going_on(lambda: beat(store, "w1", {})),
-        pytest.raises(NotAlone, match="worker w1 is running"),
-    ):
+    with going_on(lambda: beat(store, "w1", {})), pytest.raises(NotAlone, match="worker w1 is running"):
         recruiter.flush_jobs_synchronously()
 
     assert document(store, handle.id)["attempts"] == 0

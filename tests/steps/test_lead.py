@@ -81,9 +81,7 @@ def test_a_lease_that_nobody_watches_is_renewed_less_often(candidates: tuple[Can
     assert one.interval > 3 * quick, "the other one is gone"
 
 
-def test_a_leader_that_begins_to_renew_seldom_is_not_taken_for_silent(
-    candidates: tuple[Candidate, Candidate],
-) -> None:
+def test_a_leader_that_begins_to_renew_seldom_is_not_taken_for_silent(candidates: tuple[Candidate, Candidate]) -> None:
     """Given a leader alone, when it renews for the first time and a recruiter starts, then that one does not lead."""
     one, two = candidates
     one.attend()

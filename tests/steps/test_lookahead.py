@@ -102,9 +102,7 @@ def test_another_term_begins_anew(store: Store, jobs: list[JobId], lookahead: Lo
 
 
 @pytest.mark.parametrize(
-    "rules",
-    [Rules(paused={"group:g5": Pause(NOW)}), Rules((Limit("task:add", at_once=2),))],
-    ids=["paused", "limited"],
+    "rules", [Rules(paused={"group:g5": Pause(NOW)}), Rules((Limit("task:add", at_once=2),))], ids=["paused", "limited"]
 )
 def test_other_rules_count_at_once(store: Store, jobs: list[JobId], lookahead: Lookahead, rules: Rules) -> None:
     given(store, lookahead)

@@ -14,12 +14,7 @@ from pymongo import MongoClient
 
 import recruiter as package
 from recruiter import ArchivedJob, Recruiter, RetryManyTimes, Task, errors
-from recruiter.errors import (
-    InvalidJob,
-    JobExists,
-    JobsRefused,
-    StoreUnreachable,
-)
+from recruiter.errors import InvalidJob, JobExists, JobsRefused, StoreUnreachable
 from tests.commands import Recorder
 
 Add = Task[[int, int], int, int]

@@ -60,10 +60,7 @@ class TestSaying:
         move = bench.run(fail, retry_policy=bench.policy(RetryManyTimes(3, "1 minute")))
 
         assert isinstance(move, Rescheduled)
-        assert move.fields["status"] == [
-            entry("running", "a", 0.2),
-            entry("waiting", "a", 0.2, "ValueError: no good"),
-        ]
+        assert move.fields["status"] == [entry("running", "a", 0.2), entry("waiting", "a", 0.2, "ValueError: no good")]
         assert move.fields["log"] == [{"at": NOW, "text": "trying"}]
         assert set(LOCK) <= set(move.updates[0].update["$unset"])
 

@@ -46,10 +46,7 @@ def everything(crowd: Store) -> Everything:
 HARDSHIPS: dict[str, dict[str, int]] = {
     "as it is": {},
     "windows of a few": {"search.WINDOW": 7, "search.LOOKS_AT": 15},
-    "merges of a few": {
-        "indexes.MOST_MERGED": 4,
-        "search.WINDOW": 30,
-    },
+    "merges of a few": {"indexes.MOST_MERGED": 4, "search.WINDOW": 30},
     "too many lanes": {"indexes.MOST_LANES": 1, "indexes.MOST_QUERIES": 0, "search.WINDOW": 20},
 }
 

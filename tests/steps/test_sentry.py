@@ -130,8 +130,7 @@ def run_due(recruiter: Recruiter, urn: str) -> None:
     """Makes the occurrence that is due next, as the leader would, and runs it."""
     store = recruiter.store
     store.schedulers.collection.update_one(
-        {"_id": urn},
-        {"$set": {"handled": store.clock.now() - timedelta(days=3), "next_at": store.clock.now()}},
+        {"_id": urn}, {"$set": {"handled": store.clock.now() - timedelta(days=3), "next_at": store.clock.now()}}
     )
     leadership = Leadership(store, store.clock, 5.0)
     assert leadership.attend()

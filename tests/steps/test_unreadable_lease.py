@@ -102,12 +102,7 @@ def test_a_scheduler_that_is_changed_during_a_look_keeps_its_new_definition(stor
     store.schedulers.put(a_scheduler("x"))
     (seen,) = store.schedulers.all()
     changed = Scheduler(
-        "x",
-        a_job(task="other"),
-        SCHEDULES.dump(Every(3600)),
-        seen.created_at,
-        seen.handled,
-        NOW + timedelta(hours=1),
+        "x", a_job(task="other"), SCHEDULES.dump(Every(3600)), seen.created_at, seen.handled, NOW + timedelta(hours=1)
     )
     store.schedulers.put(changed)
 

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
 from functools import partialmethod, wraps
-from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import pytest
 from pydantic import BaseModel, Field, PrivateAttr, field_validator
 
 from recruiter import Recruiter, Workable
-from recruiter.errors import (
-    InvalidArguments,
-    InvalidJob,
-)
+from recruiter.errors import InvalidArguments, InvalidJob
 from recruiter.store.codec import decode, encode
 from recruiter.workable import WORKABLES, rebuilt, stored
 from tests.bench import Bench, ended
@@ -46,31 +39,6 @@ def forgotten() -> Iterator[None]:
     yield
     WORKABLES.clear()
     WORKABLES.update(known)
-
-
-class Modules:
-    """Modules of the application, each from a file of its own."""
-
-    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
-        self._folder = folder
-        self._patch = patch
-
-    def load(self, file: str, code: str, name: str | None = None) -> Any:
-        path = self._folder / f"{file}.py"
-        path.write_text(textwrap.dedent(code))
-        spec = importlib.util.spec_from_file_location(name or file, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        self._patch.setitem(sys.modules, name or file, module)
-        spec.loader.exec_module(module)
-        return module
-
-
-@pytest.fixture
-def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: None) -> Modules:
-    del forgotten
-    return Modules(tmp_path, monkeypatch)
 
 
 class Size(Enum):
@@ -121,16 +89,7 @@ class Shadowed(Workable):
 class TestFromTheConstructor:
     @pytest.mark.parametrize(
         "workable",
-        [
-            pytest.param(
-                Options(1, colour="red"),
-            ),
-            Values(1, 2, 3),
-            Positional(1),
-            pytest.param(
-                Shadowed(5),
-            ),
-        ],
+        [pytest.param(Options(1, colour="red")), Values(1, 2, 3), Positional(1), pytest.param(Shadowed(5))],
         ids=lambda workable: type(workable).__name__,
     )
     def test_unusual_constructors_come_back_equal_or_are_refused(self, workable: Workable) -> None:
@@ -209,9 +168,7 @@ class Doubling(Workable, BaseModel):
 class TestModels:
     @pytest.mark.parametrize(
         "model",
-        [
-            Bill(number=2, stops=[Stop(place=Place("x", 3, (Size.LARGE,)))], total=Decimal("1.10"), due=MOMENT),
-        ],
+        [Bill(number=2, stops=[Stop(place=Place("x", 3, (Size.LARGE,)))], total=Decimal("1.10"), due=MOMENT)],
         ids=repr,
     )
     def test_they_come_back_equal(self, model: Workable) -> None:

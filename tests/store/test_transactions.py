@@ -19,16 +19,7 @@ from recruiter.store.codec import Document, decode, encode, job_document
 from recruiter.store.database import Store
 from recruiter.store.outcomes import OutcomeBatch, rescheduled
 from recruiter.store.roster_fields import Holding, LastEntry
-from tests.samples import (
-    NOW,
-    a_job,
-    beat,
-    document,
-    done,
-    hold,
-    places,
-    to_retry,
-)
+from tests.samples import NOW, a_job, beat, document, done, hold, places, to_retry
 
 
 class TestSettle:

@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NewType
-from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -65,16 +64,6 @@ class Size(StrEnum):
 class Point:
     x: float
     y: float = 0.0
-
-
-@dataclass(frozen=True)
-class Order:
-    id: UUID
-    total: Decimal
-    placed: datetime
-    color: Color
-    lines: list[Point] = field(default_factory=list)
-    extra: Any = None
 
 
 class Address(BaseModel):
@@ -205,12 +194,6 @@ def test_an_annotation_rebuilds(annotation: Any, value: Any) -> None:
     back = carry(annotation, value)
     assert repr(back) == repr(value)  # NaN is not equal to itself
     assert type(back) is type(value)
-
-
-def itself() -> list[Any]:
-    loop: list[Any] = []
-    loop.append(loop)
-    return loop
 
 
 def test_the_deepest_value_fits_into_bson_with_room_around_it() -> None:

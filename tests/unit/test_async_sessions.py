@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Generator
-from typing import Any
 
 import pytest
 
@@ -121,14 +119,3 @@ def test_ctrl_c_in_a_running_loop_ends_the_coroutine_first() -> None:
 
     threading.Thread(target=press_ctrl_c).start()
     assert asyncio.run(in_a_notebook())
-
-
-def steps() -> Generator[int, Any, list[object]]:
-    """Wants 1 and 2 done; an error of one of them is an answer too."""
-    answers: list[object] = []
-    for wanted in (1, 2):
-        try:
-            answers.append((yield wanted))
-        except ZeroDivisionError as error:
-            answers.append(type(error))
-    return answers

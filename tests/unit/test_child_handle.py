@@ -227,12 +227,7 @@ class TestTime:
 
 @pytest.mark.parametrize(
     ("code", "how"),
-    [
-        (-9, "was killed by SIGKILL"),
-        (-40, "was killed by signal 40"),
-        (3, "exited with code 3"),
-        (None, "is gone"),
-    ],
+    [(-9, "was killed by SIGKILL"), (-40, "was killed by signal 40"), (3, "exited with code 3"), (None, "is gone")],
 )
 def test_the_end_of_a_child_is_told_in_words(code: int | None, how: str) -> None:
     child = FakeChild()

@@ -150,12 +150,7 @@ class TestWrittenAsText:
         filter = filter_from_words(words)
 
         assert filter == JobFilter(
-            state="failed",
-            task=["a", "b"],
-            args={"customer.id": (42, "42")},
-            since="2h",
-            attempts=3,
-            recovered=True,
+            state="failed", task=["a", "b"], args={"customer.id": (42, "42")}, since="2h", attempts=3, recovered=True
         )
 
     @pytest.mark.parametrize(("words", "told"), [({"attempts": ["many"]}, "attempts is 'many'"), ({"x": ["1"]}, "'x'")])

@@ -11,12 +11,7 @@ import pytest
 
 from recruiter.errors import StoreError
 from recruiter.events import Event
-from recruiter.processes.health_port import (
-    LIVE_WITHIN_SECONDS,
-    READY_WITHIN_SECONDS,
-    HealthPort,
-    ProcessHealth,
-)
+from recruiter.processes.health_port import LIVE_WITHIN_SECONDS, READY_WITHIN_SECONDS, HealthPort, ProcessHealth
 from recruiter.store.errors import store_call
 
 

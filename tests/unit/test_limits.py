@@ -10,15 +10,7 @@ from hypothesis import strategies as st
 
 from recruiter.domain.lane import Lane
 from recruiter.domain.names import CANCELLED_LANE
-from recruiter.domain.planning.limits import (
-    FleetBusy,
-    KeptFor,
-    Limit,
-    Meter,
-    Rate,
-    Start,
-    split_subject,
-)
+from recruiter.domain.planning.limits import FleetBusy, KeptFor, Limit, Meter, Rate, Start, split_subject
 from recruiter.domain.planning.needs import Needs
 from tests.samples import NOW
 

@@ -31,10 +31,6 @@ def recorder(before: Progress | None = None) -> Recorder:
     return Recorder(before or Progress())
 
 
-def stages(progress: Progress) -> list[tuple[str | None, float]]:
-    return [(entry.stage, entry.progress) for entry in progress.status]
-
-
 class TestStatus:
     @pytest.mark.parametrize(
         ("value", "kept"), [(0.5, 0.5), (1, 1.0), (1.0000001, 1.0), (43, 1.0), (-1, 0.0), (float("nan"), 0.0)]
@@ -104,13 +100,6 @@ class TestLog:
 
 
 class TestStored:
-    FULL = Progress(
-        (StatusEntry("running", "a", 0.5, None, NOW), StatusEntry("waiting", "a", 0.5, "E: m", NOW)),
-        (LogLine(NOW, "one"),),
-        3,
-        4,
-    )
-
     @pytest.mark.parametrize("nonsense", [None, 5, -1.5, "text", {}, {"a": 1}, [], [None], [5, "x"], [{}], [[1]], NOW])
     def test_what_somebody_writes_by_hand_breaks_nothing(self, nonsense: Any) -> None:
         names = ("status", "log", "progress", "stage", "status_cut", "log_cut", "locked_by", "locked_at")

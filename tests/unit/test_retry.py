@@ -82,8 +82,7 @@ SEED_TABLE = TimeTable({"24 hours ago": "1 hour", "5 minutes ago": "1 minute", "
 
 
 @pytest.mark.parametrize(
-    ("age", "delay"),
-    [(-10, 60), (0, 60), (299.9, 60), (300, 300), (3599, 300), (3600, 3600), (86_399.999, 3600)],
+    ("age", "delay"), [(-10, 60), (0, 60), (299.9, 60), (300, 300), (3599, 300), (3600, 3600), (86_399.999, 3600)]
 )
 def test_a_time_table_chooses_the_delay_by_the_age_of_the_job(age: float, delay: float) -> None:
     failure = failed(age=age)

@@ -11,13 +11,7 @@ from bson import CodecOptions, decode, encode
 from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.retry.decision import LATEST
 from recruiter.domain.schedule.policies import Cron, Every, EveryMinutes
-from recruiter.domain.schedule.scheduler import (
-    Due,
-    Late,
-    SchedulePolicy,
-    late_occurrences,
-    next_occurrence,
-)
+from recruiter.domain.schedule.scheduler import Due, Late, SchedulePolicy, late_occurrences, next_occurrence
 from recruiter.errors import InvalidName, InvalidSchedule
 
 
@@ -269,9 +263,6 @@ class Odd(SchedulePolicy):
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer(moment) if callable(self.answer) else self.answer  # type: ignore[no-any-return]
-
-
-# What an occurrence is called.
 
 
 # Policies as documents.

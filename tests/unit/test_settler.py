@@ -61,9 +61,7 @@ class Fixture:
     def __init__(self) -> None:
         self.transactions = FakeTransactions()
         self.stored: dict[JobId, bytes] = {}
-        scheduled = SimpleNamespace(
-            fetch=lambda ids: [(id, self.stored[id]) for id in ids if id in self.stored],
-        )
+        scheduled = SimpleNamespace(fetch=lambda ids: [(id, self.stored[id]) for id in ids if id in self.stored])
         store = SimpleNamespace(
             clock=SystemClock(), wakers=Wakers(), transactions=self.transactions, scheduled=scheduled
         )

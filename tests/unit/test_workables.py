@@ -196,9 +196,6 @@ class Mailer:
     def send(self, text: str, *, at: datetime | None = None) -> dict[str, Any]:
         return {"to": self.receivers, "text": text, "at": at, "host": self.host}
 
-    def execute(self, mode: str) -> str:
-        return f"executed {mode}"
-
     async def send_later(self, text: str) -> str:
         await asyncio.sleep(0)
         return f"later: {text}"

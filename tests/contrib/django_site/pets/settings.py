@@ -12,11 +12,7 @@ DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memor
 
 def backend(**options: Any) -> dict[str, Any]:
     options = {"target": os.environ["PETS_TARGET"], **options}
-    return {
-        "BACKEND": "recruiter.contrib.django.RecruiterBackend",
-        "QUEUES": ["default", "slow"],
-        "OPTIONS": options,
-    }
+    return {"BACKEND": "recruiter.contrib.django.RecruiterBackend", "QUEUES": ["default", "slow"], "OPTIONS": options}
 
 
 TASKS = {"default": backend(), "after_commit": backend(on_commit=True)}

@@ -297,10 +297,7 @@ class Commands(WithJobs):
         self.assertEqual(job["task"], "pets.tasks.feed")
 
     def test_a_command_that_fails_says_so(self) -> None:
-        with (
-            redirect_stderr(StringIO()) as said,
-            self.assertRaisesMessage(CommandError, "recruiter ended with code 1"),
-        ):
+        with redirect_stderr(StringIO()) as said, self.assertRaisesMessage(CommandError, "recruiter ended with code 1"):
             call_command("recruiter", "job", "show", "5f0000000000000000000000")
 
         self.assertIn("there is no job", said.getvalue())
