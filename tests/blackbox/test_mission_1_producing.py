@@ -230,8 +230,13 @@ def test_m16_a_plain_document_is_a_job_and_a_malformed_one_harms_nothing(fleet_a
         scheduled: Collection[dict[str, Any]] = client.get_default_database()["recruiter.scheduled"]
         scheduled.insert_one({"_id": "plain", "task": "add", "args": {"a": 2, "b": 3}})
         scheduled.insert_one({"_id": "odd", "tusk": "add"})
+        now = datetime.now(UTC)
+        full = {"group": "generic", "priority": 0, "attempts": 0, "created_at": now, "scheduled_at": now}
+        lane = {"lane": "generic/record"}  # of another task
+        scheduled.insert_one({"_id": "wrong lane", "task": "add", "args": {"a": 4, "b": 5}, **full, **lane})
 
     assert recruiter.handle("plain").result(timeout=60) == 5
+    assert recruiter.handle("wrong lane").result(timeout=60) == 9
     eventually(lambda: recruiter.find("odd").state == "failed")
     odd = recruiter.find("odd")
     assert isinstance(odd, ArchivedJob)

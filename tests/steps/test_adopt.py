@@ -108,6 +108,8 @@ class TestBad:
         assert (aside.done, aside.why, aside.archived_at) == (False, "malformed", NOW)
         assert reason in (aside.reason or "")
         assert leader.adopts() == Adoption(0, ())
+        plan = store.scheduled.collection.find({"lane": {"$in": ["generic/add"]}}, {"_id": 1}).hint("due").explain()
+        assert "'isMultiKey': True" not in str(plan), "a list in a date spoils the index for every query"
 
     def test_an_id_that_has_ended_already_is_not_run_again(self, store: Store, leader: Leader) -> None:
         job = a_job("x")
