@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -17,15 +16,10 @@ from tests.conftest import Process, Starter, eventually
 from tests.processes.conftest import Lead
 from tests.samples import a_job, insert
 
+RUNS = stubborn
+
 APPLICATION = str(Path(stubborn.__file__))
 WITHIN = 60.0
-
-
-@pytest.fixture(autouse=True)
-def application(target: str) -> Iterator[None]:
-    stubborn.recruiter.point_at(target)
-    yield
-    stubborn.recruiter.close()
 
 
 @pytest.fixture

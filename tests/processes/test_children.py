@@ -27,19 +27,12 @@ from tests.fake_child import held
 from tests.processes.conftest import Lead
 from tests.programs import is_gone
 
-pytestmark = pytest.mark.usefixtures("store")  # prepared
+RUNS = jobs
 
 APPLICATION = jobs.__file__
 WITHIN = 60.0
 
 WorkerOf = Callable[..., Process]
-
-
-@pytest.fixture(autouse=True)
-def application(target: str) -> Iterator[None]:
-    jobs.recruiter.point_at(target)
-    yield
-    jobs.recruiter.close()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,18 +19,12 @@ from tests.applications import composition
 from tests.applications.composition import PARTS, STEPS
 from tests.conftest import Process, Starter, eventually
 
+RUNS = composition
+
 QUICK = {"RECRUITER_CONSIDERED_DEAD_AFTER": "2s", "RECRUITER_LEASE_TIME": "1s", "RECRUITER_HEARTBEAT": "0.2s"}
 TRIPS = 8
 KILLS = 12
 ITEMS = 24
-
-
-@pytest.fixture(autouse=True)
-def application(target: str, store: Store) -> Iterator[None]:
-    del store  # prepared
-    composition.recruiter.point_at(target)
-    yield
-    composition.recruiter.close()
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -9,23 +9,20 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from pymongo.client_session import ClientSession
 
 from recruiter.clock import SystemClock
 from recruiter.domain.job import JobId
-from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
-from recruiter.events import Event, Events, Listener
-from recruiter.processes.loop import Stop
-from recruiter.processes.recruiter import RecruiterProcess
+from recruiter.domain.policy_registry import PolicyRegistry
+from recruiter.events import Event
 from recruiter.settings import Settings
 from recruiter.steps.lead import Leadership
 from recruiter.steps.rescue import Rescue
 from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from tests.conftest import eventually
+from tests.leading import leading
 from tests.samples import NOW, a_job, beat, insert, on_the_roster
 
 DIES = """
@@ -55,23 +52,6 @@ def die_in_a_transaction(target: str, role: str) -> None:
     assert died.returncode == -9, died.stderr
 
 
-@contextmanager
-def leading(store: Store, options: Settings | None = None, heard: Listener | None = None) -> Iterator[None]:
-    stop, events = Stop(), Events()
-    options = options or Settings(lease_time=2.0, considered_dead_after=30.0)
-    if heard is not None:
-        events.listen(heard)
-    policies, schedules = PolicyRegistry(), SchedulePolicyRegistry()
-    process = RecruiterProcess(store, events, stop, options, policies=policies, schedules=schedules)
-    thread = threading.Thread(target=process.run)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.ask()
-        thread.join(timeout=20)
-
-
 def test_a_worker_dead_in_its_settlement_does_not_keep_the_others_from_their_jobs(store: Store, target: str) -> None:
     # given a worker that died while it settled, long before anybody can know, and one that lives
     die_in_a_transaction(target, "worker")
@@ -79,7 +59,7 @@ def test_a_worker_dead_in_its_settlement_does_not_keep_the_others_from_their_job
     ids = insert(store, *(a_job(scheduled_at=NOW.replace(year=2020)) for _ in range(20)))
 
     # when a leader begins
-    with leading(store):
+    with leading(store, Settings(lease_time=2.0, considered_dead_after=30.0)):
         # then the living one gets jobs, and the dead one's document can be written to
         def given() -> bool:
             beat(store, alive, {})

@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,16 +16,10 @@ from tests.applications import effects
 from tests.conftest import Process, Starter, eventually
 from tests.processes.conftest import Lead
 
+RUNS = effects
+
 EFFECTS = effects.__file__
 QUICKLY = {"lease_time": 2.0, "dead_after": 3.0}
-
-
-@pytest.fixture(autouse=True)
-def application(target: str, store: Store) -> Iterator[None]:
-    del store  # prepared
-    effects.recruiter.point_at(target)
-    yield
-    effects.recruiter.close()
 
 
 def start_worker(start: Starter, processes: int = 2, *more: str) -> Process:

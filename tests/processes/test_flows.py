@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-
-import pytest
 
 from recruiter import FlowHandle, FlowState
 from recruiter.store.database import Store
 from tests.applications import flows
 from tests.conftest import Process, Starter, eventually
 
+RUNS = flows
+
 FLOWS = flows.__file__
 QUICK = {"RECRUITER_CONSIDERED_DEAD_AFTER": "2s", "RECRUITER_LEASE_TIME": "1s", "RECRUITER_HEARTBEAT": "0.2s"}
 PARTS = 200
-
-
-@pytest.fixture(autouse=True)
-def application(target: str, store: Store) -> Iterator[None]:
-    del store  # prepared
-    flows.recruiter.point_at(target)
-    yield
-    flows.recruiter.close()
 
 
 def fan_out(folder: Path, parts: int, wait: float = 0.0, *, results: bool = True) -> FlowHandle:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -14,11 +13,8 @@ import pytest
 from recruiter import Recruiter
 from recruiter.domain.job import Execution, JobId
 from recruiter.domain.planning.needs import Needs
-from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
-from recruiter.events import Event, Events
+from recruiter.events import Event
 from recruiter.processes import maintenance
-from recruiter.processes.loop import Stop
-from recruiter.processes.recruiter import RecruiterProcess
 from recruiter.settings import Settings
 from recruiter.steps.settle import settle
 from recruiter.store import outcomes
@@ -26,6 +22,7 @@ from recruiter.store.collections import flows
 from recruiter.store.database import Store
 from tests.commands import WHOLE_DATABASE, Recorder, recorded
 from tests.conftest import eventually
+from tests.leading import leading
 from tests.samples import a_job, insert, on_the_roster
 
 Told = list[tuple[str, ...]]
@@ -41,18 +38,8 @@ def told(store: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
         if event.name in ("lane.unserved", "lane.never_fits"):
             told.append((event.name, *event.fields.values()))
 
-    events, stop = Events(), Stop()
-    events.listen(listen)
-    options = Settings(considered_dead_after=300.0, backoff_to=0.1)
-    process = RecruiterProcess(
-        store, events, stop, options, policies=PolicyRegistry(), schedules=SchedulePolicyRegistry()
-    )
-    thread = threading.Thread(target=process.run)
-    thread.start()
-    yield told
-    stop.ask()
-    thread.join(timeout=20)
-    assert not thread.is_alive()
+    with leading(store, Settings(considered_dead_after=300.0, backoff_to=0.1), listen):
+        yield told
 
 
 def the_leader_looks_again(store: Store) -> None:
@@ -114,19 +101,12 @@ LONG = 300.0
 
 
 @contextmanager
-def leading(target: str, backoff_from: float) -> Iterator[Recorder]:
-    recorder, stop = Recorder(), Stop()
-    store = recorded(target, recorder)
-    options = Settings(lease_time=LONG, considered_dead_after=LONG, backoff_from=backoff_from, backoff_to=LONG / 3)
-    policies, schedules = PolicyRegistry(), SchedulePolicyRegistry()
-    process = RecruiterProcess(store, Events(), stop, options, policies=policies, schedules=schedules)
-    thread = threading.Thread(target=process.run)
-    thread.start()
-    yield recorder
-    stop.ask()
-    thread.join(timeout=20)
-    assert not thread.is_alive()
-    store.close()
+def watched(target: str) -> Iterator[Recorder]:
+    """A leader whose commands are recorded."""
+    recorder = Recorder()
+    options = Settings(lease_time=LONG, considered_dead_after=LONG, backoff_from=0.005, backoff_to=LONG / 3)
+    with closing(recorded(target, recorder)) as store, leading(store, options):
+        yield recorder
 
 
 def listens_to(recorder: Recorder, collection: str) -> bool:
@@ -138,7 +118,7 @@ def test_a_job_from_a_host_whose_clock_is_ahead_is_not_slept_over(target: str, s
     """Given an idle leader, when a job arrives that is due at once for whoever enqueued it and a little later for the
     leader, then it is found though nothing rings any more."""
     on_the_roster(store)
-    with leading(target, backoff_from=0.005) as leader:
+    with watched(target) as leader:
         eventually(lambda: listens_to(leader, WHOLE_DATABASE))
         soon = store.clock.now() + timedelta(milliseconds=300)
         (job,) = insert(store, a_job(created_at=soon, scheduled_at=soon))
@@ -157,7 +137,7 @@ def test_a_step_that_may_start_is_given_before_the_leader_looks_on(
     second = flow.add("work", after=first)
     flow.start()
     roster, markers = store.roster.collection.name, store.name_of(flows.MARKERS)
-    with leading(target, backoff_from=0.005) as leader:
+    with watched(target) as leader:
         eventually(lambda: store.roster.held() == {first.id})
         document, now = store.scheduled.collection.find_one({"_id": first.id}), store.clock.now()
         assert document is not None

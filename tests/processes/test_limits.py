@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from recruiter.store.database import Store
 from tests.applications import limited
 from tests.conftest import Process, Starter, eventually
 
+RUNS = limited
+
 APPLICATION = str(Path(limited.__file__))
-
-
-@pytest.fixture(autouse=True)
-def application(target: str) -> Iterator[None]:
-    limited.recruiter.point_at(target)
-    yield
-    limited.recruiter.close()
 
 
 def test_a_job_that_kills_its_whole_worker_is_set_aside_after_three_that_it_had_alone_and_harms_nobody(

@@ -4,7 +4,6 @@ silent."""
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,17 +20,11 @@ from tests.conftest import Process, Starter, eventually
 from tests.processes.conftest import Lead
 from tests.samples import document
 
+RUNS = app
+
 APP = str(Path(app.__file__))
 QUICK = ("--considered-dead-after", "3s")
 QUICKLY = {"lease_time": 2.0, "dead_after": 3.0}
-
-
-@pytest.fixture(autouse=True)
-def pointed(target: str, store: Store) -> Iterator[None]:
-    del store  # prepared
-    app.recruiter.point_at(target)
-    yield
-    app.recruiter.close()
 
 
 def start_worker(start: Starter, *options: str) -> Process:

@@ -15,16 +15,11 @@ from tests.applications import concurrency as jobs
 from tests.conftest import Process, Starter, eventually
 from tests.processes.conftest import Lead
 
+RUNS = jobs
+
 WITHIN = 20.0
 
 WorkerOf = Callable[..., Process]
-
-
-@pytest.fixture(autouse=True)
-def application(target: str) -> Iterator[None]:
-    jobs.recruiter.point_at(target)
-    yield
-    jobs.recruiter.close()
 
 
 @pytest.fixture

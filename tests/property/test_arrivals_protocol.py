@@ -16,9 +16,7 @@ from pymongo.read_concern import ReadConcern
 from recruiter.domain.job import JobId
 from recruiter.domain.planning.arrivals import Arrival, Vacancies
 from recruiter.domain.planning.rules import Rules
-from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
 from recruiter.errors import StoreUnreachable, Superseded
-from recruiter.events import Events
 from recruiter.processes.loop import Stop
 from recruiter.processes.recruiter import RecruiterProcess
 from recruiter.processes.worker.held_job import HeldJob
@@ -33,6 +31,7 @@ from recruiter.store.database import Store
 from recruiter.store.roster_fields import Holding
 from tests.conftest import eventually
 from tests.depth import examples
+from tests.leading import a_leader
 from tests.property.protocol_world import LATER, World, canceller, drain, late_writes, retirer, worker
 from tests.samples import a_job, insert, on_the_roster
 
@@ -107,8 +106,7 @@ def leaders(target: str, store: Store) -> Iterator[tuple[Leader, Leader]]:
 
 
 def a_recruiter(store: Store) -> RecruiterProcess:
-    policies, schedules = PolicyRegistry(), SchedulePolicyRegistry()
-    return RecruiterProcess(store, Events(), Stop(), Settings(), policies=policies, schedules=schedules, listen=False)
+    return a_leader(store, Stop(), Settings(), listen=False)
 
 
 def lists(store: Store) -> dict[str, list[JobId]]:

@@ -12,16 +12,15 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 
 from recruiter import FlowHandle, FlowState, InvalidFlow, Recruiter, Step
-from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
-from recruiter.events import Event, Events
+from recruiter.events import Event
 from recruiter.processes.loop import Stop
-from recruiter.processes.recruiter import RecruiterProcess
 from recruiter.settings import Settings
 from recruiter.steps.cancel import FLAGS_AT_ONCE
 from recruiter.store import batches
 from recruiter.store.codec import encode
 from tests.conftest import eventually
 from tests.flows import Stage
+from tests.leading import a_leader
 from tests.samples import on_the_roster
 
 Flow = tuple[FlowHandle, Step[Any], Step[Any]]
@@ -53,12 +52,7 @@ class Leader:
         stage.store.leases.collection.delete_many({})
         self.store = stage.store
         self.logged: list[Event] = []
-        events = Events()
-        events.listen(self.logged.append)
-        policies, schedules = PolicyRegistry(), SchedulePolicyRegistry()
-        self.process = RecruiterProcess(
-            stage.store, events, Stop(), Settings(), policies=policies, schedules=schedules, listen=False
-        )
+        self.process = a_leader(stage.store, Stop(), Settings(), self.logged.append, listen=False)
 
     def steps_until(self, happened: Callable[[], object], most: int = 200) -> None:
         for _ in range(most):
