@@ -17,6 +17,7 @@ from pymongo.collection import Collection
 from recruiter import Recruiter
 from recruiter.embedded import EmbeddedServer
 from recruiter.store.database import Store
+from recruiter.testing import Sandbox
 from tests.applications import mission
 from tests.cli_here import here
 from tests.conftest import Process, Starter, starting
@@ -57,6 +58,14 @@ def application(tmp_path: Path) -> Written:
 def bootstrap(request: pytest.FixtureRequest, application: Written) -> str:
     """The path of the application that the test's file has as `APPLICATION`."""
     return application(request.module.APPLICATION)
+
+
+@pytest.fixture
+def jobs(local: Recruiter, target: str) -> Iterator[Sandbox]:
+    """A clock that can be moved."""
+    sandbox = Sandbox(local, target)
+    yield sandbox
+    sandbox.close()
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from runpy import run_path
 from textwrap import dedent
@@ -32,14 +32,6 @@ from tests.cli_here import here
 from tests.conftest import Starter, eventually
 
 pytestmark = pytest.mark.usefixtures("store")  # prepared
-
-
-@pytest.fixture
-def jobs(local: Recruiter, target: str) -> Iterator[Sandbox]:
-    """A clock that can be moved."""
-    sandbox = Sandbox(local, target)
-    yield sandbox
-    sandbox.close()
 
 
 class Shop:

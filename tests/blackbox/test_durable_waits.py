@@ -35,14 +35,6 @@ from tests.conftest import Starter, eventually
 pytestmark = pytest.mark.usefixtures("store")  # prepared
 
 
-@pytest.fixture
-def jobs(local: Recruiter, target: str) -> Iterator[Sandbox]:
-    """A clock that can be moved."""
-    sandbox = Sandbox(local, target)
-    yield sandbox
-    sandbox.close()
-
-
 # -- the first of several signals ------------------------------------------------------------------------------------
 
 

@@ -5,28 +5,26 @@ from collections.abc import Callable, Iterable
 from dataclasses import InitVar, dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
-from enum import Enum, IntEnum, StrEnum
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NewType
-from zoneinfo import ZoneInfo
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType
 
 import pytest
 from bson import Binary, decode, encode
 from bson.binary import UuidRepresentation
 from bson.codec_options import CodecOptions
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from recruiter.domain.arguments.check import Signature
 from recruiter.domain.arguments.typed import decode_result, encode_result
 from recruiter.domain.arguments.values import MAX_DEPTH, from_bson, to_bson
 from recruiter.errors import InvalidArguments, UnsupportedValue
+from tests.golden.names import ROME, Address, Color, Level, Person, Point, Size
 
 if TYPE_CHECKING:
     from nowhere import Missing  # type: ignore[import-not-found]
 
 OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(tz_aware=True, uuid_representation=UuidRepresentation.STANDARD)
-ROME = ZoneInfo("Europe/Rome")
 UserId = NewType("UserId", int)
 
 
@@ -46,35 +44,6 @@ def carry(annotation: Any, value: Any) -> Any:
 
     task.__annotations__ = {"value": annotation}
     return travelled(task, value)[1]["value"]
-
-
-class Color(Enum):
-    RED = "red"
-
-
-class Level(IntEnum):
-    LOW = 1
-
-
-class Size(StrEnum):
-    SMALL = "s"
-
-
-@dataclass
-class Point:
-    x: float
-    y: float = 0.0
-
-
-class Address(BaseModel):
-    street: str = Field(alias="Street")
-    number: int = 1
-    since: date | None = None
-
-
-class Person(NamedTuple):
-    name: str
-    born: date
 
 
 class TestUnbinding:
