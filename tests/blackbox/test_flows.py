@@ -90,18 +90,6 @@ def test_a_step_that_is_added_to_a_flow_that_succeeded_and_fails_makes_it_fail(
     assert sorted(ran) == ["end", "failure", "late", "step", "success"]
 
 
-def test_the_ends_of_a_cancelled_flow_run(local: Recruiter, say: Any, ran: list[str]) -> None:
-    flow = with_ends(local, say)
-    flow.add(say, "step")
-    handle = flow.start()
-
-    assert handle.cancel(by="ada") == 1
-    local.run_all(say)
-
-    assert handle.wait(10).state is FlowState.CANCELLED
-    assert sorted(ran) == ["end", "failure"]
-
-
 def test_a_retry_leaves_a_flow_paused(local: Recruiter, say: Any, ran: list[str], broken: set[str]) -> None:
     broken.add("step")
     flow = local.flow("f")
@@ -158,15 +146,6 @@ class TestMistakes:
 
         with pytest.raises(InvalidFlow, match="Pass it to a step as an argument"):
             use(step.result)
-
-    def test_a_step_is_removed_alone(self, local: Recruiter, say: Any) -> None:
-        flow = local.flow("f")
-        step = flow.add(say, "first")
-        flow.start()
-        local.run_all(say)
-
-        with pytest.raises(InvalidFlow, match="a step of flow"):
-            local.remove(step.id)
 
 
 @pytest.mark.parametrize("change", ["nothing", "run now", "reschedule"])
