@@ -44,10 +44,6 @@ def test_help_shows_every_option_of_a_worker() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["start", "worker", "--no-such-option"], 2, ["--no-such-option"]),
-        (["start", "worker", "--grace", "soon"], 2, ["grace", "'soon'", "RECRUITER_GRACE"]),
-        (["start", "recruiter", "--lease-time", "1ms"], 2, ["lease_time"]),
-        (["start", "worker", "--work-on", "a b"], 2, ["'a b'"]),
         (["start", "worker", "--bootstrap", "nowhere.py"], 3, ["nowhere.py"]),
         (["start", "recruiter", "--bootstrap", "no.such.module"], 3, ["no.such.module"]),
         (["job", "list", "--config", "nowhere.toml"], 2, ["--config names 'nowhere.toml'", "no such file"]),

@@ -10,7 +10,7 @@ from pymongo.errors import WriteError
 
 from recruiter.clock import StoppedClock
 from recruiter.domain.job import JobId
-from recruiter.errors import JobNotFound, Superseded
+from recruiter.errors import Superseded
 from recruiter.steps.cancel import archive_cancelled, cancel
 from recruiter.store.codec import adopted_fields
 from recruiter.store.database import Store
@@ -80,8 +80,3 @@ def test_a_flag_raised_while_the_leader_adopts_is_not_lost(store: Store) -> None
     archive_cancelled(store, CLOCK, 1, "me")
 
     assert places(store, ["x"]) == {"x": "archived"}
-
-
-def test_a_job_that_never_was_cannot_be_cancelled(store: Store) -> None:
-    with pytest.raises(JobNotFound, match="there is no job 'x'"):
-        cancel(store, CLOCK, "x")

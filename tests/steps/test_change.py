@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from recruiter import InvalidJob, JobNotFound, JobNotWaiting, Recruiter
+from recruiter import InvalidJob, JobNotWaiting, Recruiter
 from recruiter.domain.job import JobId
 from recruiter.processes.worker.held_job import HeldJob
 from recruiter.store.database import Store
@@ -146,16 +146,6 @@ def test_the_history_is_bounded(recruiter: Recruiter, id: JobId) -> None:
     history = recruiter.find(id).history
     assert len(history) == 50
     assert history[-1].new == 59
-
-
-def test_a_job_that_has_ended_or_never_was_is_not_found(recruiter: Recruiter, store: Store, due: JobId) -> None:
-    recruiter.cancel(due)
-    with pytest.raises(JobNotWaiting, match="being cancelled"):
-        recruiter.reschedule(due, in_="1h")
-    store.scheduled.collection.delete_one({"_id": due})
-
-    with pytest.raises(JobNotFound):
-        recruiter.run_now(due)
 
 
 def test_a_job_gets_another_priority(recruiter: Recruiter, id: JobId) -> None:
