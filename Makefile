@@ -48,7 +48,7 @@ browser: $(STAMP) ## test the web console in a real browser
 proof: $(STAMP) ## the slow checks: chaos, simulator, mutants, browser, site, packaging; about an hour
 	$(BIN)/pip install --quiet --disable-pip-version-check schemathesis
 	$(PYTEST) $(PROOF)
-	RECRUITER_TEST_DEPTH=2 $(PYTEST) tests/property tests/unit/test_hostile_calls.py
+	RECRUITER_TEST_DEPTH=2 $(PYTEST) tests/property tests/unit tests/steps/test_search.py tests/processes/test_hostile_documents.py
 	$(MAKE) simulate mutants chaos JOBS=50000 SECONDS=300
 
 golden: $(STAMP) ## write the sentences of errors, explain, doctor and command line again; review the difference
@@ -87,7 +87,7 @@ effects: $(STAMP) ## 2,000 jobs count in their own transactions under kills, fre
 	$(BIN)/python benchmarks/once.py
 
 fuzz: $(STAMP) ## put 3,000 hostile documents into every collection beside a fleet at work
-	RECRUITER_FUZZ=3000 $(BIN)/pytest -q -s tests/processes/test_hostile_documents.py
+	RECRUITER_FUZZ=3000 RECRUITER_TEST_DEPTH=1 $(BIN)/pytest -q -s tests/processes/test_hostile_documents.py
 
 dist: $(STAMP) ## build wheel and sdist, check them, and run the README from the wheel in an empty environment
 	rm -rf dist

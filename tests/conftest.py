@@ -29,6 +29,7 @@ from recruiter.store.connection import Target
 from recruiter.store.database import Store
 from recruiter.testing import Sandbox
 from tests.bench import Bench
+from tests.depth import examples
 from tests.prepared import Databases
 from tests.warm import Forked, close_at_once, warm
 
@@ -38,7 +39,9 @@ PATIENCE = 60.0
 """Seconds to wait for a fact. A fact that comes costs nothing; a loaded machine may take long to start processes."""
 
 # How long an example takes says something about the machine, not about the code.
-settings.register_profile("recruiter", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "recruiter", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=examples(100)
+)
 settings.load_profile("recruiter")
 
 # The signal that interrupts jobs; one that comes late must not end the process.
