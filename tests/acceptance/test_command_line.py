@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -32,10 +30,7 @@ def run(*arguments: str, within: float = 40.0, cwd: Path | None = None, **enviro
 
 
 def test_help_shows_every_option_of_a_worker() -> None:
-    command = [sys.executable, "-m", "recruiter.cli.main", "start", "worker", "--help"]
-    said = subprocess.run(
-        command, env={**os.environ, "COLUMNS": "200"}, capture_output=True, text=True, check=True
-    ).stdout
+    _, said = here("127.0.0.1", "start", "worker", "--help")
 
     options = ["--target", "--bootstrap", "--work-on", "--processes", "--memory-limit", "--grace", "--log-level"]
     assert [option for option in [*options, "--considered-dead-after"] if option not in said] == []

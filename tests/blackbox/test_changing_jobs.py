@@ -49,7 +49,7 @@ def approves() -> str:
 def test_a_job_whose_reschedule_was_acknowledged_does_not_run_before(
     recruiter: Recruiter, fleet: Fleet, start: Fleet, bootstrap: str, tmp_path: Path, way: str
 ) -> None:
-    """Given 300 due jobs and two workers that run them, when all are put off by an hour at the same time, then exactly
+    """Given 150 due jobs and two workers that run them, when all are put off by an hour at the same time, then exactly
     those run whose reschedule was refused, once; and run now brings the others back, once."""
     fleet(bootstrap, "--processes", "2")
     start("start", "worker", "--bootstrap", bootstrap).says("joined the roster")
@@ -58,7 +58,7 @@ def test_a_job_whose_reschedule_was_acknowledged_does_not_run_before(
     made: dict[int, JobId] = {}
 
     def produce() -> None:
-        for number in range(300):
+        for number in range(150):
             made[number] = recruiter.job("note", [str(folder), number]).enqueue().id
 
     producer = threading.Thread(target=produce)
@@ -66,7 +66,7 @@ def test_a_job_whose_reschedule_was_acknowledged_does_not_run_before(
     acknowledged: set[int] = set()
     done = 0
     if way == "one by one":
-        for number in range(300):
+        for number in range(150):
             eventually(partial(made.__contains__, number))
             try:
                 recruiter.reschedule(made[number], in_="1 hour")
@@ -87,10 +87,10 @@ def test_a_job_whose_reschedule_was_acknowledged_does_not_run_before(
         assert put_off == acknowledged
     else:
         assert len(put_off) == done
-    assert set(ran()) == set(range(300)) - put_off
+    assert set(ran()) == set(range(150)) - put_off
     assert recruiter.jobs.run_now(task="note") == len(put_off)
-    eventually(lambda: ran() == dict.fromkeys(range(300), 1))
-    eventually(lambda: recruiter.jobs.count(state="succeeded").number == 300)
+    eventually(lambda: ran() == dict.fromkeys(range(150), 1))
+    eventually(lambda: recruiter.jobs.count(state="succeeded").number == 150)
 
 
 def made_of(made: dict[int, JobId], id: JobId) -> int:

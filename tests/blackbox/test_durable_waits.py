@@ -656,30 +656,30 @@ def test_a_step_cannot_have_the_name_of_a_sleep_or_a_wait(local: Recruiter, jobs
 
 
 def test_the_failures_of_a_step_are_kept_as_one_and_shown(local: Recruiter, jobs: Sandbox, target: str) -> None:
-    """Given a step that fails thirty times, then the job keeps one checkpoint of its failures, and its history tells
+    """Given a step that fails twelve times, then the job keeps one checkpoint of its failures, and its history tells
     the number and the last error."""
     calls: list[int] = []
 
     def charge() -> str:
         calls.append(1)
-        if len(calls) <= 30:
+        if len(calls) <= 12:
             raise Closed(f"closed for the {len(calls)}th time")
         return "receipt"
 
     @local.task
     def order() -> str:
-        return current_job.once("charge", charge, retry=RetryManyTimes(40, 0))
+        return current_job.once("charge", charge, retry=RetryManyTimes(20, 0))
 
     job = order.enqueue()
     while jobs.run_due():
         pass
     ended = local.find(job.id)
-    assert (ended.done, len(calls), ended.attempts) == (True, 31, 1)
+    assert (ended.done, len(calls), ended.attempts) == (True, 13, 1)
     assert [done.name for done in ended.checkpoints] == ["failure of charge", "charge"]
     (entry,) = [entry for entry in ended.history if entry.what == "step-failed"]
-    assert str(entry).startswith("step 'charge' failed: failure 30 in attempt 1: ")
+    assert str(entry).startswith("step 'charge' failed: failure 12 in attempt 1: ")
     shown = here(target, "job", "show", str(job.id))[1]
-    assert "failure of charge: tests.blackbox.test_durable_waits.Closed: closed for the 30th time" in shown
+    assert "failure of charge: tests.blackbox.test_durable_waits.Closed: closed for the 12th time" in shown
 
 
 def test_a_field_that_the_type_of_a_result_has_lost_is_reported(local: Recruiter, jobs: Sandbox) -> None:

@@ -49,7 +49,7 @@ def test_a_flow_whose_last_step_is_repeated_and_succeeds_has_succeeded(
 ) -> None:
     """Given a flow that failed, when its step runs again and succeeds, then the flow has succeeded, whether the worker
     or the leader comes first."""
-    for number in range(5):
+    for number in range(2):
         broken.add("step")
         flow = with_ends(local, say)
         step = flow.add(say, "step")

@@ -16,7 +16,7 @@ from tests.blackbox import shop_database
 from tests.cli_here import here
 from tests.conftest import Starter
 
-JOBS = 300
+JOBS = 100
 JOBS_OF_EACH = 30
 COMMANDS = (
     ["prepare"],

@@ -31,7 +31,7 @@ handlers = ["mine"]
 
 @pytest.mark.parametrize(
     ("program", "bootstrap"),
-    [("recruiter", True), ("worker", True), ("cleaner", True), ("cleaner", False)],
+    [("recruiter", True), ("worker", True), ("cleaner", False)],
     ids=lambda value: {True: "next to the application", False: "in the folder of the settings"}.get(value, value),
 )
 def test_a_logger_class_next_to_the_application_is_found(

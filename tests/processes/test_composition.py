@@ -18,6 +18,7 @@ from recruiter.store.database import Store
 from tests.applications import composition
 from tests.applications.composition import PARTS, STEPS
 from tests.conftest import Process, Starter, eventually
+from tests.depth import examples
 
 RUNS = composition
 
@@ -27,7 +28,7 @@ KILLS = 12
 ITEMS = 24
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", range(1, 1 + examples(4)))
 def test_composition_survives_kills_at_random_points(start: Starter, store: Store, seed: int) -> None:
     """Given flows that use everything, and a job that is made by a signal, when leaders, workers and children are
     killed while they run, then each step has succeeded or was skipped once, its effect is there once, each end ran

@@ -74,6 +74,7 @@ def test_a_worker_is_ready_when_it_is_on_the_roster(start: Starter, store: Store
     assert "WATCHDOG=1" not in systemd.heard()  # nobody asked for it
 
 
+@pytest.mark.parametrize("systemd", ["path"], indirect=True)
 def test_jobs_do_not_speak_for_their_worker(start: Starter, systemd: Listener) -> None:
     start("start", "recruiter")
     start("start", "worker", "--bootstrap", jobs.__file__, NOTIFY_SOCKET=systemd.address, WATCHDOG_USEC="20000000")

@@ -31,8 +31,8 @@ def test_nothing_starts_a_heartbeat_after_a_pause(start: Starter, lead: Lead, st
     # given a worker that has been quick, and so holds many of the slow jobs that came then
     lead()
     start("start", "worker", "--bootstrap", jobs.__file__).says("joined the roster")
-    jobs.add.enqueue_many([(number, 1) for number in range(1000)])
-    eventually(lambda: store.archived.collection.estimated_document_count() > 500, within=60)
+    jobs.add.enqueue_many([(number, 1) for number in range(600)])
+    eventually(lambda: store.archived.collection.estimated_document_count() > 300, within=60)
     flow = jobs.recruiter.flow("naps")
     for _ in range(NAPS):
         flow.add(jobs.nap.job(0.2).in_group("mail"))

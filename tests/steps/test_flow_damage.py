@@ -186,7 +186,7 @@ def test_other_flows_go_on_and_the_log_stays_short(
     stage.worker = "w9"
     stage.settle(good[2].id)
     leader.steps_until(lambda: good[0].report().state is FlowState.SUCCEEDED)
-    for _ in range(20):
+    for _ in range(8):
         leader.process.wake()
         leader.process._step()
 
