@@ -38,7 +38,7 @@ def _cycle() -> list[Any]:
 
 
 class SaysNothing:
-    """Asking it what it is ends in an endless recursion, an exit of the process, or 17 MB."""
+    """Asking it what it is ends in an endless recursion, an exit of the process, or a megabyte."""
 
     def __init__(self, how: str) -> None:
         self.how = how
@@ -48,13 +48,13 @@ class SaysNothing:
             return repr(self)
         if self.how == "exit":
             raise SystemExit("asked")
-        return "x" * 17_000_000
+        return "x" * 1_000_000
 
     __str__ = __repr__
 
 
 STRANGE = [
-    *(SaysNothing("recursion"), SaysNothing("exit"), SaysNothing("17 MB")),
+    *(SaysNothing("recursion"), SaysNothing("exit"), SaysNothing("a megabyte")),
     *(
         {SaysNothing("exit"): 1},
         {"a": SaysNothing("exit")},

@@ -23,7 +23,7 @@ def test_the_first_screen_shows_how_a_job_is_run_and_seen(start: Starter, tmp_pa
     # given the file of the first example, and `recruiter dev` in one terminal
     assert README.index("recruiter job show") < README.index("\n## "), "on the first screen"
     (tmp_path / "shop.py").write_text(APPLICATION)
-    dev = start("dev", str(tmp_path / "shop.py"), "--folder", str(tmp_path / "mongodb"), cold=True)
+    dev = start("dev", str(tmp_path / "shop.py"), "--folder", str(tmp_path / "mongodb"))
     dev.says("joined the roster", within=60)
     address = dev.log.partition("private MongoDB at ")[2].split(",")[0].strip()
 

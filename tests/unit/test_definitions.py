@@ -222,6 +222,8 @@ class TestNamesOfAScript:
         assert not any("__main__" in name for name in stored)
         for bootstrap in bootstraps:
             load_application(bootstrap)
-            module = sys.modules.pop(bootstrap.removesuffix(".py").replace("pkg_s/", ""))
+            module = sys.modules[bootstrap.removesuffix(".py").replace("pkg_s/", "")]
             down, empty = exception_names(module.BankDown)[0], exception_names(module.Till.Empty)[0]
             assert stored == [down, empty, "OSError", down]
+            for name in {"shop_s", "mod_s", "pkg_s", "pkg_s.mod_s"} & sys.modules.keys():
+                del sys.modules[name]
