@@ -183,7 +183,6 @@ def store(target: str, databases: Databases) -> Iterator[Store]:
 @pytest.fixture
 def recruiter(target: str, store: Store) -> Iterator[Recruiter]:
     """An application on this test's database, with nothing running."""
-    del store  # prepared
     with Recruiter(target) as recruiter:
         yield recruiter
 

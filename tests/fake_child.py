@@ -33,8 +33,7 @@ class FakeProcess:
             self.exitcode = code
             os.close(self._alive)
 
-    def join(self, timeout: float | None = None) -> None:
-        del timeout
+    def join(self, timeout: float | None = None) -> None: ...
 
 
 class FakeChild:

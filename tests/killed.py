@@ -20,12 +20,12 @@ class Killer(monitoring.CommandListener):
         self._count = 0
         self.armed = False
 
-    def started(self, event: monitoring.CommandStartedEvent) -> None:  # noqa: ARG002
+    def started(self, event: monitoring.CommandStartedEvent) -> None:
         if self.armed:
             self._count += 1
             self._die("before")
 
-    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:  # noqa: ARG002
+    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
         if self.armed:
             self._die("after")
 

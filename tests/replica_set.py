@@ -99,7 +99,7 @@ class EmbeddedReplicaSet:
 class _Node(EmbeddedServer):
     """A server that leaves it to the others who is primary: it is ready when it answers."""
 
-    def _initiate(self, connection: admin.Connection, address: str) -> bool:  # noqa: ARG002
+    def _initiate(self, connection: admin.Connection, address: str) -> bool:
         admin.hello(connection)
         return True
 

@@ -28,7 +28,6 @@ from tests.conftest import Starter, eventually
 @pytest.fixture
 def recruiter(target: str, store: Store) -> Iterator[Recruiter]:
     """Two jobs have succeeded, one has failed, one waits in another group."""
-    del store  # prepared
     with Recruiter(target) as recruiter:
 
         @recruiter.task(group="mail", name="send_counted")
@@ -48,7 +47,6 @@ def rows(said: str) -> dict[str, list[str]]:
 
 def test_top_shows_the_fleet(recruiter: Recruiter, target: str, fleet: Starter) -> None:
     """Given a fleet and jobs, when looked at once, then leader, workers and queues are there."""
-    del recruiter
     fleet("tests.applications.jobs")
 
     code, said = run("top", "--once", RECRUITER_TARGET=target)

@@ -141,7 +141,6 @@ def test_the_traceback_for_those_who_ask(broken: Exception, arguments: list[str]
     assert "Traceback" in said
     assert "in fail" in said
     assert "S3CRET" not in said
-    del broken
 
 
 def test_the_help_names_it() -> None:

@@ -43,7 +43,6 @@ def test_the_examples_come_out_as_they_are_written(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    del store  # prepared
     # given an empty MongoDB, the files of the page, and processes beside it if it needs them
     monkeypatch.setenv("RECRUITER_TARGET", target)
     monkeypatch.chdir(tmp_path)

@@ -242,7 +242,6 @@ def test_listeners_that_fail_in_a_child_are_in_the_log_of_the_worker(worker: Pro
 def test_an_error_of_the_users_code_at_the_call_stores_nothing(
     target: str, make: Callable[[], Any], error: type[BaseException], words: str
 ) -> None:
-    del target
     before = hostile.recruiter.store.scheduled.collection.count_documents({})
 
     with pytest.raises(error, match=words):
@@ -255,6 +254,5 @@ def test_an_error_of_the_users_code_at_the_call_stores_nothing(
     ("policy", "words"), [(Strange("export"), "lost in the policy's export"), (Unknown(), "Unknown")], ids=repr
 )
 def test_a_policy_that_cannot_be_stored_is_refused_at_the_call(target: str, policy: RetryPolicy, words: str) -> None:
-    del target
     with pytest.raises((RecruiterError, LookupError), match=words):
         hostile.fail.job().retry_with_policy(policy)

@@ -24,7 +24,6 @@ def command(target: str) -> Command:
 
 @pytest.fixture
 def stage(target: str, store: Store) -> Iterator[Stage]:
-    del store  # prepared
     with Recruiter(target) as recruiter:
 
         @recruiter.task

@@ -49,7 +49,6 @@ SCHEDULES: dict[str, tuple[dict[str, Any], SchedulePolicy]] = {
 @pytest.fixture
 def scheduler(origin: Any, target: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[BackgroundScheduler]:
     """A scheduler of APScheduler that runs no job; its functions are in the module `shop`."""
-    del origin  # drops the database afterwards
     shop = ModuleType("shop")
     exec("def daily_report(*args, **kwargs): return 'sent'", vars(shop))
     shop.daily_report.__module__ = "shop"

@@ -274,7 +274,6 @@ class TestSignal:
     @pytest.fixture
     def job(self, target: str, store: Store) -> Iterator[JobHandle[str]]:
         """It waits for a signal."""
-        del store  # prepared
         with Recruiter(target) as recruiter:
 
             @recruiter.task

@@ -35,7 +35,6 @@ def recruiter(target: str, store: Store) -> Iterator[Recruiter]:
 
 
 def test_the_live_screen_says_it_where_there_is_room(recruiter: Recruiter, target: str) -> None:
-    del recruiter
 
     said = here(target, "top", "--once", COLUMNS="180")[1]
 
@@ -46,7 +45,6 @@ def test_the_live_screen_says_it_where_there_is_room(recruiter: Recruiter, targe
 
 @pytest.mark.parametrize("by", ["group", "task", "owner", "tag", "time"])
 def test_analytics_breaks_no_word_at_80_columns(recruiter: Recruiter, store: Store, target: str, by: str) -> None:
-    del recruiter
     insert(store, a_job(task="send", group="a_group_with_a_long_name"))
 
     narrow, wide = (here(target, "analytics", "--by", by, COLUMNS=width)[1] for width in ("80", "400"))

@@ -16,7 +16,6 @@ from tests.cli_here import here
 
 @pytest.fixture
 def recruiter(target: str, store: Store) -> Iterator[Recruiter]:
-    del store  # prepared
     with Recruiter(target) as recruiter:
 
         @recruiter.task

@@ -47,7 +47,6 @@ def countdown(folder: str, number: int) -> None:
 @recruiter.task(retry=RetryManyTimes(1, "50ms"))
 def try_luck(folder: str, name: str, fails: float, wait: float, results: list[str | None]) -> str:
     """Fails so often, by chance."""
-    del results
     time.sleep(wait)
     _leave(folder, name)
     if random.random() < fails:

@@ -40,23 +40,18 @@ class Part(Workable):
         return "well"
 
     def after_success(self, result: Any) -> None:
-        del result
         self._act("after_success")
 
     def after_failure(self, error: BaseException) -> None:
-        del error
         self._act("after_failure")
 
     def after_last_failure(self, error: BaseException) -> None:
-        del error
         self._act("after_last_failure")
 
     def finalize(self, error: BaseException | None) -> None:
-        del error
         self._act("finalize")
 
     def on_event(self, event: Event) -> None:
-        del event
         self._act("listener")
 
     def tagged_as(self) -> Iterable[str]:
@@ -126,7 +121,6 @@ class Strange(RetryPolicy):
     what: str
 
     def decide(self, failure: Failure) -> Decision | None:
-        del failure
         if self.what == "decide":
             raise LookupError("lost in decide")
         if self.what == "exit":

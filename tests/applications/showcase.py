@@ -22,7 +22,6 @@ class CardRefused(Exception):
 
 @recruiter.task(group="mail", retry=RetryManyTimes(3, "20s"), only=[SmtpTimeout])
 def send_welcome(to: str, name: str, password: str = "") -> str:
-    del password
     if to.endswith("@slow.example"):
         raise SmtpTimeout(f"no answer from smtp.slow.example within 5 s for {to}")
     time.sleep(0.004)
@@ -31,13 +30,11 @@ def send_welcome(to: str, name: str, password: str = "") -> str:
 
 @recruiter.task(group="mail")
 def send_newsletter(to: str, issue: int) -> int:
-    del to
     return issue
 
 
 @recruiter.task(group="billing")
 def charge(order: int, amount: float, card_token: str = "") -> str:
-    del card_token
     time.sleep(0.01)
     if order % 9 == 4:
         raise CardRefused(f"order {order}: the bank refused {amount:.2f} EUR")

@@ -37,7 +37,6 @@ def scheduled(target: str, recruiter: Recruiter) -> Iterator[Collection[dict[str
 @pytest.fixture
 def local(target: str, store: Store) -> Iterator[Recruiter]:
     """An application whose jobs this test runs itself."""
-    del store  # prepared
     with Recruiter(target) as recruiter:
         yield recruiter
 

@@ -111,7 +111,6 @@ def test_every_document_can_be_read(
 
 
 def test_keys_and_creations_still_hold(release: dict[str, list[dict[str, Any]]], recruiter: Recruiter) -> None:
-    del release
     assert not recruiter.create("add", {"a": 5, "b": 5}).created
     assert not application.add.job(4, 5).unique("the key", until="ended").enqueue().created
 

@@ -46,8 +46,7 @@ NOT_A_FLOAT = 2**60 + 1
     ],
 )
 def test_a_value_that_would_arrive_as_another_one_is_refused(recruiter: Recruiter, annotation: Any, value: Any) -> None:
-    def send(what: Any) -> None:
-        del what
+    def send(what: Any) -> None: ...
 
     send.__annotations__["what"] = annotation
     task = recruiter.task(send)
@@ -74,8 +73,7 @@ def test_an_unknown_key_of_a_typed_dict_in_a_foreign_document_is_an_error_of_tha
     recruiter: Recruiter, scheduled: Collection[dict[str, Any]]
 ) -> None:
     @recruiter.task
-    def send(address: Address) -> None:
-        del address
+    def send(address: Address) -> None: ...
 
     scheduled.insert_one({"_id": 1, "task": "send", "args": {"address": {"street": "Via Roma", "city": "Torino"}}})
     (report,) = recruiter.run_all("send")
@@ -99,16 +97,13 @@ def test_a_producer_without_the_code_calls_a_task_with_keyword_arguments(
     assert recruiter.handle(1).result(timeout=60) == {"a": 1, "b": 2, "c": "x"}
 
 
-def scale(x: float, y: float = 1.0) -> None:
-    del x, y
+def scale(x: float, y: float = 1.0) -> None: ...
 
 
-def gather(*items: int) -> None:
-    del items
+def gather(*items: int) -> None: ...
 
 
-def configure(name: str, **options: Any) -> None:
-    del name, options
+def configure(name: str, **options: Any) -> None: ...
 
 
 Make = Callable[[Any], Any]

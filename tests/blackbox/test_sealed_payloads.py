@@ -35,7 +35,6 @@ def with_key(target: str, key: bytes = KEY, **options: Any) -> Recruiter:
 
 @pytest.fixture
 def recruiter(target: str, store: Any) -> Iterator[Recruiter]:
-    del store  # prepared
     with with_key(target) as recruiter:
         yield recruiter
 
@@ -223,7 +222,6 @@ class TestKeys:
 
     def test_payloads_of_the_previous_release_open(self, recruiter: Recruiter, charge: Any, scheduled: Waiting) -> None:
         """They were bound to their task alone."""
-        del charge
         codec = AesGcm({"2030": KEY}, "2030")
         payload = codec.encode(encode({"value": {"order": 7, "card": SECRET}}), b"recruiter/args/charge")
         args = {"__recruiter__": "sealed", "codec": "aes-gcm", "payload": Binary(payload)}

@@ -87,7 +87,6 @@ def paced(n: int) -> int:
 @recruiter.task
 def part(n: int, before: int = 0) -> int:
     """A step of a flow."""
-    del before
     return _ended(_run(n))
 
 

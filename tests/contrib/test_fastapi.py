@@ -106,7 +106,6 @@ def test_the_transaction_commits_before_the_response(target: str, recruiter: Rec
 
 
 def test_the_lifespan_opens_and_closes_and_keeps_the_state_of_its_inner_one(target: str, store: Store) -> None:
-    del store
     recruiter = Recruiter(target)
     app = FastAPI(lifespan=lifespan(recruiter))
 

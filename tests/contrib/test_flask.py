@@ -32,7 +32,6 @@ FLASK = str(Path(sys.executable).parent / "flask")
 
 @pytest.fixture
 def shop(target: str, store: Store) -> Iterator[FlaskClient]:
-    del store
     app = orders.create_app(target)
     yield app.test_client()
     orders.recruiter.close()
@@ -71,7 +70,6 @@ def test_the_command_works_on_the_mongodb_of_the_application(shop: FlaskClient, 
 
 
 def test_the_shell_has_the_names_of_the_application(shop: FlaskClient, target: str) -> None:
-    del shop
     statement = "send_receipt.enqueue('cat', 7).created, app.config['CURRENCY'], recruiter.target.database != ''"
     said = subprocess.run(
         [FLASK, "--app", EXAMPLE, "recruiter", "shell", "--execute", statement],
@@ -84,7 +82,6 @@ def test_the_shell_has_the_names_of_the_application(shop: FlaskClient, target: s
 
 
 def test_async_functions_run_in_the_context_too_and_plain_calls_stay_plain(target: str, store: Store) -> None:
-    del store
     app = Flask("kennel")
     recruiter = FlaskRecruiter(app, target)
 
@@ -102,7 +99,6 @@ def test_async_functions_run_in_the_context_too_and_plain_calls_stay_plain(targe
 
 
 def test_a_job_without_an_application_says_what_is_missing(target: str, store: Store) -> None:
-    del store
     recruiter = FlaskRecruiter(None, target)
 
     @recruiter.task
@@ -140,7 +136,6 @@ def test_the_command_works_with_the_prefix_of_the_application(
 
 def test_the_console_reads_the_session_of_flask_as_its_page_shows(target: str, store: Store) -> None:
     # given the program on the page of the console, on this test's database
-    del store
     (block,) = (block for block in page("how-to/web-console.md").blocks if block.file == "console.py")
     names: dict[str, Any] = {}
     exec(block.text.replace("mongodb://localhost:27017/shop", target), names)

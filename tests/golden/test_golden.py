@@ -16,7 +16,6 @@ from tests.golden.world import names
 
 @pytest.fixture
 def known(target: str, store: Store) -> Iterator[dict[str, Any]]:
-    del store  # prepared
     with names(target) as known:
         yield known
 

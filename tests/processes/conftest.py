@@ -20,7 +20,6 @@ Lead = Callable[..., None]
 @pytest.fixture(autouse=True)
 def application(request: pytest.FixtureRequest, target: str, store: Store) -> Iterator[None]:
     """Points an application at this test's database: `jobs`, or the module that a file of tests names in `RUNS`."""
-    del store  # prepared
     recruiter: Recruiter = getattr(request.module, "RUNS", jobs).recruiter
     recruiter.point_at(target)
     yield

@@ -24,7 +24,6 @@ WITHIN = 60.0
 
 @pytest.fixture
 def worker(start: Starter, lead: Lead, store: Store) -> Process:
-    del store  # prepared
     lead()
     worker = start("start", "worker", "--bootstrap", APPLICATION)
     worker.says("joined the roster")

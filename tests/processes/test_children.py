@@ -37,7 +37,6 @@ WorkerOf = Callable[..., Process]
 
 @pytest.fixture
 def worker(start: Starter, lead: Lead, store: Store) -> WorkerOf:
-    del store  # prepared
 
     def worker(*options: str) -> Process:
         lead()

@@ -76,7 +76,6 @@ def leader(target: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 @pytest.fixture(scope="class")
 def ten(target: str, leader: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     """A worker with one child and ten places, for tests that do it no harm."""
-    del leader
     with launched(target, tmp_path_factory.mktemp("ten"), "worker", "--concurrency", "10") as process:
         process.says("joined the roster")
         yield process
@@ -85,7 +84,6 @@ def ten(target: str, leader: None, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture
 def worker(start: Starter, leader: None, store: Store, tmp_path: Path) -> Iterator[WorkerOf]:
     """Starts a worker with one child and so many places; when the test is over it stops, and nothing waits for it."""
-    del leader
     started: list[Process] = []
 
     def worker(concurrency: int, grace: str = "5s") -> Process:
@@ -193,7 +191,6 @@ class TestTimeouts:
         self, ten: Process, tmp_path: Path, task: Task[[str], Any, None]
     ) -> None:
         # given two that run beside it in the same child
-        del ten
         beside = [
             jobs.wait_at_first_async.enqueue(str(tmp_path), "a"),
             jobs.wait_at_first_in_a_thread.enqueue(str(tmp_path), "b"),
@@ -220,7 +217,6 @@ class TestTimeouts:
         assert [(job.result, job.attempts, job.crashes) for job in ended(beside)] == [("a", 1, 0), ("b", 1, 0)]
 
     def test_those_that_leave_when_told_leave_the_child_alone(self, ten: Process, tmp_path: Path) -> None:
-        del ten
         child = jobs.my_pid.enqueue().result(PATIENCE)
         beside = jobs.wait_async.enqueue(str(tmp_path), "beside")
         eventually(lambda: starts(tmp_path, "beside") == [1])

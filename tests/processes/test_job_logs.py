@@ -22,7 +22,6 @@ APPLICATION = "tests/applications/logging_jobs.py"
 
 @pytest.fixture(autouse=True)
 def jobs(target: str, store: Store, lead: Lead) -> Iterator[None]:
-    del store  # prepared
     logging_jobs.recruiter.point_at(target)
     lead()
     yield

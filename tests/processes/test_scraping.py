@@ -114,7 +114,6 @@ def test_a_scraper_must_say_the_token_if_there_is_one(start: Starter) -> None:
 
 
 def test_metrics_once_prints_all_metrics(target: str, store: Store) -> None:
-    del store
     code, said = here(target, "metrics", "--once")
     assert code == 0
     assert "# TYPE recruiter_jobs_ended counter" in said or "# TYPE recruiter_jobs_ended_total counter" in said

@@ -41,7 +41,6 @@ def stopped() -> Iterator[Callable[[int], None]]:
 
 @pytest.fixture
 def worker(start: Starter, lead: Lead, store: Store) -> WorkerOf:
-    del store  # prepared
 
     def worker(processes: int, *, cold: bool = False) -> Process:
         lead()

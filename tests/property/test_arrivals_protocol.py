@@ -98,7 +98,6 @@ def stream(store: Store) -> Iterator[Stream]:
 
 @pytest.fixture
 def leaders(target: str, store: Store) -> Iterator[tuple[Leader, Leader]]:
-    del store
     pair = Leader(target), Leader(target)
     yield pair
     for leader in pair:

@@ -37,7 +37,6 @@ _PHASES = [Phase.explicit, Phase.reuse, Phase.generate]  # shrinking takes longe
 
 @pytest.fixture
 def recruiter(target: str, store: object) -> Iterator[Recruiter]:
-    del store  # prepared
     with Recruiter(target) as recruiter:
 
         @recruiter.task

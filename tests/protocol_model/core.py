@@ -1,4 +1,4 @@
-"""What all designs share: a database in which anything may come late, and how a leader leads and a worker joins.
+"""What all designs share: a database in which anything may come late, and how a leader leads.
 
 Actors are generators; every yield is a point where any other actor may run. Leaders depose each other at will and
 workers are retired at will: timing is never trusted. Documents are never changed in place, only replaced.
@@ -18,16 +18,10 @@ class World:
         self.rng, self.mutant = random.Random(seed), mutant
         self.scheduled, self.archived, self.roster = {}, {}, {}
         self.lease = {"term": 0, "holder": None}
-        self.time, self.log = 0, []
-        """The cluster time of the last write, and the events that change streams deliver: (time, kind, …)."""
         self.late, self.ids, self.score = [], itertools.count(1), Counter()
 
     def chance(self, probability):
         return self.rng.random() < probability
-
-    def tell(self, kind, **what):
-        self.time += 1
-        self.log.append({"at": self.time, "kind": kind, **what})
 
     def unreliable(self, write, fates=(70, 10, 15, 5)):
         """Returns the write's answer, or None when the outcome is unknown to the caller."""
@@ -72,7 +66,7 @@ class Transaction:
         return True
 
 
-# -- leading and joining ---------------------------------------------------------------------------------------------
+# -- leading ---------------------------------------------------------------------------------------------------------
 
 
 def acquire(world, name):
@@ -88,58 +82,10 @@ def acquire(world, name):
 
 def _acquire(world, attempt):
     def write():
-        world.time += 1
         world.lease = {"term": world.lease["term"] + 1, "holder": attempt}
         return True
 
     return write
-
-
-def raise_term(world, term):
-    for worker in list(world.roster):
-        yield
-        if worker in world.roster and world.roster[worker]["term"] < term:
-            world.time += 1
-            world.roster[worker] = {**world.roster[worker], "term": term}
-
-
-def assign(world, worker, term, jobs):
-    def write():
-        doc = world.roster.get(worker)
-        if not doc or not doc["ready"] or doc["term"] > term:
-            return False
-        given = doc["given"] + 1
-        world.roster[worker] = {**doc, "term": term, "assigned": doc["assigned"] | jobs, "given": given}
-        # The event names the new ids; after a list was empty, or at the server's will, the whole list.
-        world.tell("given", worker=worker, given=given, jobs=world.rng.choice([jobs, doc["assigned"] | jobs]))
-        return True
-
-    return write
-
-
-def join(world):
-    """Returns the id of a registration: new each time."""
-    while True:
-        me = next(world.ids)
-        yield
-        ready = world.mutant == "ready_before_term"
-        world.roster[me] = {"term": 0, "ready": ready, "assigned": frozenset(), "given": 0, "settled": 0}
-        yield
-        term = world.lease["term"]
-        yield
-        if me in world.roster:
-            world.roster[me] = {**world.roster[me], "ready": True, "term": max(world.roster[me]["term"], term)}
-            return me
-
-
-def release(world, me, jobs):
-    """Part of a transaction of the worker's: takes jobs off its list. None when it is off the roster."""
-    doc = world.roster.get(me)
-    if doc:
-        world.time += 1
-        world.roster[me] = {**doc, "assigned": doc["assigned"] - jobs, "settled": doc["settled"] + 1}
-        return world.roster[me]
-    return None
 
 
 def late_writes(world, haste=0.3):

@@ -175,7 +175,6 @@ class TestLocked:
         assert store.due_jobs.due(["generic/add"], NOW, 10, set()) == ["good"]
 
     def test_people_see_who_holds_it(self, store: Store, leader: Leader) -> None:
-        del leader
         since = NOW - 5 * MINUTE
         by_hand(store, {"_id": "x", "task": "add", "args": [1, 2], "locked_by": "other:1", "locked_at": since})
 
@@ -203,7 +202,6 @@ def test_fields_of_the_protocol_are_not_believed(store: Store, leader: Leader) -
 
 def test_a_document_that_is_locked_meanwhile_is_not_set_aside(store: Store, leader: Leader) -> None:
     """Given a bad document, when another program locks it after it was read, then it stays where it is."""
-    del leader
     by_hand(store, {"_id": "x", "task": 7})
     (raw,) = store.scheduled.inbox(10, NOW)
     store.scheduled.collection.update_one({"_id": "x"}, {"$set": {"locked_by": "other:1", "locked_at": NOW}})

@@ -284,7 +284,7 @@ class TestWaiting:
                 raise TimeoutError
 
         class LateResults(Results):
-            def add_waiter(self, id: Any) -> Future[ArchivedJob]:  # noqa: ARG002
+            def add_waiter(self, id: Any) -> Future[ArchivedJob]:
                 return Late()
 
         archive(recruiter.store, "x")

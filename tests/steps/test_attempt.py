@@ -92,7 +92,6 @@ def as_finalizer(colour: str, function: Callable[[Any], Any]) -> Callable[[Any],
 
 def next_attempt(bench: Bench, job: Document, outcome: Outcome | None) -> Document:
     """The document of a job that was rescheduled."""
-    del bench
     assert isinstance(outcome, Rescheduled), f"not rescheduled: {outcome!r}"
     return {**job, **outcome.fields}
 
@@ -471,7 +470,6 @@ class TestEvents:
     )
     def test_a_listener_that_raises_harms_nothing(self, bench: Bench, heard: list[Event], error: BaseException) -> None:
         def broken(event: Event) -> None:
-            del event
             raise error
 
         bench.recruiter.listen(broken)

@@ -51,7 +51,6 @@ class TestOnce:
 
         @recruiter.task(name="add")
         def add(a: int, b: int) -> None:
-            del a, b
             store.roster.leave("w1")
             current_job.once("charge", calls.append, 1)
 
@@ -97,7 +96,6 @@ class TestOnce:
 
         @recruiter.task
         async def aorder(before: bool) -> None:
-            del before
             connected: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(target)
             async with connected as client, current_job.atransaction(client):
                 await pause()

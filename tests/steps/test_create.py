@@ -160,7 +160,6 @@ def stored_ids(store: Store) -> tuple[list[Any], list[Any]]:
 @pytest.fixture
 def before(target: str, store: Store) -> Iterator[Recruiter]:
     """A producer with the code of yesterday."""
-    del store  # prepared
     with Recruiter(target) as recruiter:
         recruiter.task(name="resize")(lambda id: id)
         yield recruiter
@@ -169,7 +168,6 @@ def before(target: str, store: Store) -> Iterator[Recruiter]:
 @pytest.fixture
 def after(target: str, store: Store) -> Iterator[Recruiter]:
     """A producer with the code of today."""
-    del store
     with Recruiter(target) as recruiter:
         recruiter.task(name="image.resize", aliases=["resize", "older"])(lambda id: id)
         yield recruiter

@@ -360,12 +360,10 @@ def test_the_code_of_a_codec_does_not_run_in_the_loop(target: str) -> None:
         name = "plain"
 
         def encode(self, payload: bytes, context: bytes) -> bytes:
-            del context
             sealed_in.append(threading.current_thread())
             return payload
 
         def decode(self, payload: bytes, context: bytes) -> bytes:
-            del context
             return payload
 
     with Recruiter(target, codec=Codec()) as recruiter:
@@ -405,8 +403,7 @@ class TestMany:
         """Given a task with options, when jobs are made together, then their documents are those of single jobs."""
 
         @recruiter.task(retry=RetryManyTimes(3, "1 minute"), expires="1h", needs={"proc": 2}, tags=["a"], timeout="5s")
-        def work(n: int) -> None:
-            del n
+        def work(n: int) -> None: ...
 
         job = work.job(1).in_group("mail").tagged_as("b").with_priority(3).owned_by("ada").limited_by(customer=7)
         alone = job.timeout("9s").schedule_in("1 minute").enqueue()
@@ -435,8 +432,7 @@ def test_each_answer_is_that_of_its_call(recruiter: Recruiter) -> None:
     others has its handle, in its place."""
 
     @recruiter.task
-    def note(number: Any) -> None:
-        del number
+    def note(number: Any) -> None: ...
 
     too_large = "x" * LARGEST_JOB
     wrong = {3: object(), LARGEST_BATCH - 1: too_large, LARGEST_BATCH: object(), COUNT - 1: too_large}
@@ -453,8 +449,7 @@ def test_a_part_without_an_answer_is_told_of(recruiter: Recruiter, monkeypatch: 
     """Given that MongoDB does not answer for the second part, then its jobs may be stored and the rest is not."""
 
     @recruiter.task
-    def note(number: int) -> None:
-        del number
+    def note(number: int) -> None: ...
 
     insert, parts = Scheduled.insert, []
 
@@ -486,8 +481,7 @@ def test_a_mistake_of_the_caller_stores_nothing(recruiter: Recruiter) -> None:
         __iter__ = keys
 
     @recruiter.task
-    def note(number: int) -> None:
-        del number
+    def note(number: int) -> None: ...
 
     calls: list[Any] = [(number,) for number in range(COUNT)]
 

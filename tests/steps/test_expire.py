@@ -22,7 +22,6 @@ HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 
 @pytest.fixture
 def sandbox(target: str, store: Store) -> Iterator[Sandbox]:
-    del store  # prepared
     with Recruiter(target) as recruiter:
         sandbox = Sandbox(recruiter, target, now=NOW)
         yield sandbox

@@ -48,7 +48,6 @@ def test_a_job_to_be_tried_again_is_run_once_and_stays(recruiter: Recruiter, sto
 def test_documents_of_other_programs_are_adopted_and_unknown_tasks_left(
     recruiter: Recruiter, store: Store, note: Any
 ) -> None:
-    del note
     by_hand(
         store,
         {"_id": 1, "task": "note", "args": {"name": "by hand"}},

@@ -29,7 +29,6 @@ def waiting(recruiter: Recruiter) -> None:
 
 @pytest.fixture
 def ended(recruiter: Recruiter, waiting: None) -> None:
-    del waiting
     assert len(recruiter.flush_jobs_synchronously()) == 5
 
 

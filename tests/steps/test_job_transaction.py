@@ -207,7 +207,6 @@ class TestLost:
 
     def test_rescheduled_between_two_blocks(self, recruiter: Recruiter, run: Any, store: Store) -> None:
         """Given a run that has its token, when its worker settles the job, then the token is worth nothing."""
-        del recruiter
 
         def settled() -> None:
             run_of = current_job._attempt.runner._run_of(current_job._attempt)  # type: ignore[attr-defined]

@@ -260,7 +260,6 @@ def test_a_second_transaction_after_the_commit_is_reported(recruiter: Recruiter,
 
     @recruiter.task(name="add")
     def add(a: int, b: int) -> None:
-        del a, b
         for _ in range(2):
             with current_job.transaction():
                 pass

@@ -34,7 +34,6 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def recruiter(target: str, store: Store) -> Iterator[Recruiter]:
-    del store  # prepared
     with Recruiter(target) as recruiter:
         recruiter.store.clock = StoppedClock(NOW)
         yield recruiter

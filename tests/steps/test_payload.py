@@ -26,7 +26,6 @@ def charge(order: int, card: str) -> str:
 
 @pytest.fixture
 def recruiter(target: str, store: Store) -> Any:
-    del store
     with Recruiter(target, codec=AesGcm({"old": OLD, "new": NEW}, "new"), clear=["order"]) as recruiter:
         yield recruiter
 

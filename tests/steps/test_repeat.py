@@ -64,7 +64,6 @@ class Leading:
 
 @pytest.fixture
 def leading(target: str, store: Store) -> Iterator[Leading]:
-    del store  # prepared
     recruiter = Recruiter(target)
     clock = StoppedClock(SIX)
     recruiter.store.clock = clock

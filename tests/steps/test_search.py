@@ -88,7 +88,6 @@ def same(found: list[JobId], expected: set[JobId]) -> None:
 def test_what_a_filter_means_is_found(
     crowd: Store, everything: Everything, hardship: str, words: dict[str, Any]
 ) -> None:
-    del hardship
     filter = JobFilter(**words)
 
     found = all_pages(crowd, filter, 40)
@@ -124,7 +123,6 @@ _words = st.fixed_dictionaries(
 def test_words_together_mean_what_each_means(
     crowd: Store, everything: Everything, hardship: str, words: dict[str, Any], limit: int
 ) -> None:
-    del hardship
     try:
         filter = JobFilter(**words)
     except InvalidFilter:

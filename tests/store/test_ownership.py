@@ -194,7 +194,6 @@ class TestTheFirstRelease:
 class TestVersions:
     @pytest.mark.parametrize("version", [SCHEMA - 1, SCHEMA, SCHEMA + 1])
     def test_neighbours_run_side_by_side(self, fresh: Store, target: str, version: int) -> None:
-        del target
         fresh.prepare()
         set_schema(fresh, version)
         fresh.database.command("collMod", fresh.roster.collection.name, validator={"kind": "of that release"})

@@ -104,7 +104,7 @@ class TestTwoDefinitions:
 
         def made(hours: int) -> type[RetryPolicy]:
             class NightShift(RetryPolicy):
-                def decide(self, failure: Any) -> None:  # noqa: ARG002
+                def decide(self, failure: Any) -> None:
                     assert hours
 
             return NightShift

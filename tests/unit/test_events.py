@@ -87,14 +87,14 @@ def test_one_that_fails_is_told_and_the_others_are_called(raising: Any, events: 
 
 @dataclass(frozen=True)
 class ExitsToo(RetryPolicy):
-    def decide(self, failure: Failure) -> None:  # noqa: ARG002
+    def decide(self, failure: Failure) -> None:
         sys.exit("enough")
 
     def export(self) -> dict[str, Any]:
         sys.exit("enough")
 
     @classmethod
-    def import_(cls, parameters: Any) -> Self:  # noqa: ARG003
+    def import_(cls, parameters: Any) -> Self:
         sys.exit("enough")
 
 

@@ -140,7 +140,7 @@ class NightShift(RetryPolicy):
 class Answers(RetryPolicy):
     answer: Callable[[], Any]
 
-    def decide(self, failure: Failure) -> Decision | None:  # noqa: ARG002
+    def decide(self, failure: Failure) -> Decision | None:
         answer: Decision | None = self.answer()
         return answer
 

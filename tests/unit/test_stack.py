@@ -16,7 +16,6 @@ def test_a_stack_names_the_calls_of_threads_and_of_waiting_tasks_but_no_values()
     found: list[str] = []
 
     async def waits_for_the_bank(secret: str) -> None:
-        del secret
         await asyncio.to_thread(answered.wait)
 
     async def main() -> None:
