@@ -7,7 +7,7 @@ import re
 import time
 from pathlib import Path
 
-from recruiter import Recruiter, RetryManyTimes, Workable
+from recruiter import Recruiter, RetryManyTimes
 
 recruiter = Recruiter()
 
@@ -109,14 +109,3 @@ def once(folder: str, path: str) -> None:
         file.write("started\n")
     while not Path(path).exists():
         time.sleep(0.01)
-
-
-class Greeting(Workable):
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def execute(self) -> str:
-        return f"Hello, {self.name}!"
-
-    def whisper(self) -> str:
-        return f"hello, {self.name.lower()}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -16,7 +16,6 @@ from recruiter.domain.job import Execution, JobId
 from recruiter.domain.retry.decision import Archive
 from recruiter.errors import InvalidFilter
 from recruiter.steps.assign import assign
-from recruiter.steps.cancel import archive_cancelled
 from recruiter.store import outcomes
 from recruiter.store.codec import job_document
 from recruiter.store.database import Store
@@ -37,13 +36,6 @@ def recruiter(target: str, store: Store) -> Iterator[Recruiter]:
     with Recruiter(target) as recruiter:
         recruiter.store.clock = StoppedClock(NOW)
         yield recruiter
-
-
-@pytest.fixture
-def leader(store: Store) -> Callable[[], Sequence[JobId]]:
-    """Archives what was cancelled and nobody holds."""
-    assert store.leases.acquire(None, "me", {}) is not None
-    return lambda: archive_cancelled(store, StoppedClock(NOW), 1, "me")
 
 
 def ended(store: Store, number: int = 1, why: str | None = None, **options: Any) -> list[JobId]:

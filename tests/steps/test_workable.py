@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, PrivateAttr, field_validator
 from recruiter import Recruiter, Workable
 from recruiter.errors import InvalidArguments, InvalidJob
 from recruiter.store.codec import decode, encode
-from recruiter.workable import WORKABLES, rebuilt, stored
+from recruiter.workable import rebuilt, stored
 from tests.bench import Bench, ended
 from tests.samples import a_job
 
@@ -30,15 +30,6 @@ def travelled(workable: W) -> W:
     back = rebuilt(type(workable), decode(encode(stored(workable))))
     assert type(back) is type(workable)
     return back
-
-
-@pytest.fixture
-def forgotten() -> Iterator[None]:
-    """Classes that a test defines are known to it alone."""
-    known = dict(WORKABLES)
-    yield
-    WORKABLES.clear()
-    WORKABLES.update(known)
 
 
 class Size(Enum):
