@@ -48,7 +48,7 @@ browser: $(STAMP) ## test the web console in a real browser
 proof: $(STAMP) ## the slow checks: chaos, simulator, mutants, browser, site, packaging; about an hour
 	$(BIN)/pip install --quiet --disable-pip-version-check schemathesis
 	$(PYTEST) $(PROOF)
-	RECRUITER_TEST_DEPTH=2 $(PYTEST) tests/property tests/unit tests/steps/test_search.py \
+	RECRUITER_TEST_DEPTH=2 $(PYTEST) tests/property tests/unit tests/steps/test_search.py tests/store/test_due_in_many_lanes.py \
 	  tests/processes/test_hostile_documents.py tests/processes/test_composition.py
 	$(MAKE) simulate mutants chaos JOBS=50000 SECONDS=300
 

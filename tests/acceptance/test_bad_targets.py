@@ -170,7 +170,8 @@ class TestCommands:
     def test_every_command_names_the_trouble_and_exits_with_4(
         self, kind: str, command: str, bad: dict[str, Bad], tmp_path: Path
     ) -> None:
-        code, said = run(*COMMANDS[command], RECRUITER_TARGET=bad[kind].uri, cwd=tmp_path)
+        words, uri = COMMANDS[command], bad[kind].uri
+        code, said = run(*words, RECRUITER_TARGET=uri, cwd=tmp_path) if words[0] == "start" else here(uri, *words)
 
         assert code == 4, said
         check_said(said, bad[kind])

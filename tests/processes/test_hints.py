@@ -17,7 +17,7 @@ from tests.applications import jobs
 from tests.conftest import eventually
 from tests.processes.conftest import Lead
 
-JOBS = 120
+JOBS = 60
 Removed = Callable[[pytest.MonkeyPatch], None]
 HINTS: dict[str, Removed] = {
     "change streams": lambda patch: patch.setattr(ChangeWaiter, "arm", lambda *_: None),

@@ -12,6 +12,7 @@ from bson import ObjectId
 from recruiter.domain.job import Job, JobId
 from recruiter.store.collections import due_jobs
 from recruiter.store.database import Store
+from tests.depth import examples
 from tests.samples import NOW, a_job, insert
 
 LANES, PART = 17, 3
@@ -32,7 +33,7 @@ def _rank(job: Job) -> tuple[float, float]:
     return -job.priority, job.scheduled_at.timestamp()
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(examples(40)))
 def test_it_is_what_sorting_all_of_them_gives(store: Store, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(due_jobs, "MAX_LANES_PER_QUERY", PART)
     monkeypatch.setattr(due_jobs, "_SPARE_JOBS_PER_QUERY", 1)
