@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime, timedelta
+
+import pytest
 
 from recruiter.domain.job import Job, JobId
 from recruiter.domain.planning.limits import Limit
 from recruiter.domain.planning.needs import Needs
+from recruiter.domain.policy_registry import PolicyRegistry, SchedulePolicyRegistry
+from recruiter.errors import StoreUnreachable
+from recruiter.events import Events
+from recruiter.processes.loop import Stop
+from recruiter.processes.recruiter import RecruiterProcess
+from recruiter.settings import Settings
 from recruiter.steps.assign import assign
 from recruiter.steps.settle import settle
 from recruiter.store import outcomes
@@ -91,3 +100,36 @@ def test_a_rate_is_counted_in_its_own_window(store: Store) -> None:
         started.append(assign_at(store, NOW + timedelta(seconds=5 * number)))
 
     assert started == [1, 1, *[0] * 18]
+
+
+def test_a_new_leader_assigns_no_job_before_it_has_read_the_limits(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given two jobs and a limit of one, when MongoDB does not answer a new leader that asks for the limits, then the
+    leader asks again before it assigns jobs."""
+    # given
+    store.limits.set(Limit("task:add", 1), None, store.clock.now())
+    on_the_roster(store, "w1", slots=2)
+    ago = store.clock.now() - timedelta(seconds=1)
+    insert(store, a_job(scheduled_at=ago), a_job(scheduled_at=ago))
+    policies, schedules = PolicyRegistry(), SchedulePolicyRegistry()
+    leader = RecruiterProcess(store, Events(), Stop(), Settings(), policies=policies, schedules=schedules, listen=False)
+    asked: list[str] = []
+
+    def unanswered() -> None:
+        asked.append("limits")
+        raise StoreUnreachable("no answer")
+
+    # when
+    with monkeypatch.context() as patch:
+        patch.setattr(store.limits, "read", unanswered)
+        with suppress(StoreUnreachable):
+            leader._step()
+    assert asked
+    for _ in range(5):
+        leader.wake()
+        leader._step()
+    leader._close()
+
+    # then
+    assert len(given(store, "w1")) == 1

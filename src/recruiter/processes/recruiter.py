@@ -241,10 +241,14 @@ class RecruiterProcess:
         now = self._clock.monotonic()
         if now < self._rules_at and not any(limit.rate for limit in self._rules.limits):
             return
-        self._rules_at = now + _RULES_EVERY_SECONDS
-        rules = self._store.limits.read()
-        if rules.limits and rules.limits != self._rules.limits:
-            recount(self._store, self._leadership.term, rules, self._clock.now())
+        self._rules_at = now + _RULES_EVERY_SECONDS  # first: a change while they are read causes another read
+        try:
+            rules = self._store.limits.read()
+            if rules.limits and rules.limits != self._rules.limits:
+                recount(self._store, self._leadership.term, rules, self._clock.now())
+        except BaseException:
+            self._rules_at = 0.0  # no round may assign jobs by old rules, or by none
+            raise
         self._rules = rules
 
     def _pause_after(self, round: Round) -> float:
