@@ -164,6 +164,22 @@ def test_an_at_most_once_job_is_lost_rather_than_run_again(store: Store, watch: 
     assert (ended.why, ended.last_execution and ended.last_execution.started_at) == ("lost", NOW)
 
 
+@pytest.mark.parametrize("option", ["debounced", "at_most_once"])
+def test_a_job_without_the_mark_before_its_start_has_not_begun(store: Store, watch: Watch, option: str) -> None:
+    """Given a worker that died before it marked a job, when it is retired, then the job is as before: a debounced job
+    still takes the arguments of the next call."""
+    job = a_job(**{option: True})
+    insert(store, job)
+    before = document(store, job.id)
+    on_the_roster(store, "w1")
+    store.roster.assign({"w1": [job.id]}, 1)
+
+    (retired,) = watch.for_seconds(DEAD_AFTER + 3)
+
+    assert (retired.worker, retired.ran) == ("w1", ())
+    assert document(store, job.id) == before
+
+
 @pytest.mark.parametrize("field", ["note", "executions"])
 def test_a_job_that_cannot_be_read_does_not_keep_its_worker_on_the_roster(
     store: Store, watch: Watch, field: str

@@ -2,7 +2,7 @@
 
     at most once, and marked as started    lost: it must not run twice
     ran, or may have been started          back to its place; counts a worker death, the fifth is the last
-    certainly not started                  free, unchanged
+    certainly not started                  free, unchanged; so is a job that starts after a mark, and has none
 
 When a whole worker dies, the machine is usually the cause: it was reclaimed or switched off. So this counts neither as
 an attempt nor as a crash. But a job may be the cause, even a job that no heartbeat has reported yet. So each of them
@@ -169,6 +169,8 @@ class Rescue:
     def _outcome(self, job: Document, entry: LastEntry) -> outcomes.Outcome | None:
         """The outcome of a job whose worker died; None if it did not run, so that it is only released."""
         ran = _has_run(job, entry)
+        if not ran and _starts_after_a_mark(job):
+            return None
         # With a free slot the worker may have started more jobs than it reported.
         if not ran and 0 < entry.slots <= len(set(entry.assigned) & entry.running.keys()):
             return None
@@ -184,6 +186,12 @@ class Rescue:
             if not ran:
                 return None  # the next attempt will report it
             return outcomes.unreadable(job["_id"], encode(job), now, f"{message}, and the job cannot be read: {error}")
+
+
+def _starts_after_a_mark(job: Document) -> bool:
+    """Whether its worker writes its start before it starts it (see `HeldJob.needs_mark`). Without this mark, its code
+    has not run, and it has not begun for calls with its key."""
+    return bool(job.get("at_most_once")) or (job.get("debounced") is True and job.get("begun_at") is None)
 
 
 def _has_run(job: Document, entry: LastEntry) -> bool:
