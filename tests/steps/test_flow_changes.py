@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from recruiter import FlowHandle, FlowNotFound, FlowState, InvalidFlow, Step, Superseded
-from recruiter.domain.job import JobId
+from recruiter.domain.flow import FlowStep
+from recruiter.domain.job import Cancellation, Job, JobId
 from recruiter.steps import control_flow
 from recruiter.steps.clean import forget_flows
 from recruiter.store.collections import flows
 from recruiter.store.flow_steps import FlowSteps
-from recruiter.store.in_session import InSession
+from recruiter.store.in_session import InSession, in_own_transaction
 from tests.flows import Stage
 
 DAY = timedelta(days=1)
@@ -183,6 +184,45 @@ def test_a_step_is_added_before_a_late_cancel(stage: Stage) -> None:
         handle.cancel()
     stage.settle_down()
     assert set(added) <= set(stage.ready())
+
+
+def test_a_step_is_added_before_a_late_pause(stage: Stage) -> None:
+    """Given a flow that was paused and resumed, when a write of the pause arrives after a step was added, then it does
+    not hold this step: no process would look at it again."""
+    handle, _ = flow_of(stage, "a", "b")
+    handle.pause()
+    handle.resume()
+    stage.settle_down()
+    added = handle.add("work", "c")
+    stage.settle_down()
+
+    stage.store.flow_steps.hold(handle.id, 1, Cancellation(stage.store.clock.now(), None, None))
+    stage.settle_down()
+
+    assert added.id in stage.ready()
+
+
+def test_a_cancelled_step_that_comes_back_waits_for_steps_that_were_added_before_it(stage: Stage) -> None:
+    """Given a step that was cancelled, when a step is added before it and it is recovered, then it waits for both."""
+    flow = stage.recruiter.flow("f")
+    first = flow.add("work", "first")
+    second = flow.add("work", "second", after=first)
+    handle = flow.start()
+    stage.recruiter.cancel(second.id)
+    stage.settle_down()
+
+    now = stage.store.clock.now()
+    place = FlowStep(handle.id, "between")
+    between = Job("between", "work", {"name": "between"}, now, now, flow=place, blocked=True)
+    in_own_transaction(stage.store, lambda here: here.add_steps(handle.id, [between], own_ids=True, before=first.id))
+    again = stage.recruiter.recover(second.id)
+    stage.run(first.id)
+    stage.settle_down()
+
+    assert stage.ready() == ["between"]
+    stage.run("between")
+    stage.settle_down()
+    assert stage.ready() == [again.id]
 
 
 def test_ends_run_after_a_cancel(stage: Stage) -> None:

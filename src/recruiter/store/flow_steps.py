@@ -305,9 +305,10 @@ class FlowSteps:
     def hold(self, flow: ObjectId, holds: int, paused: Cancellation) -> list[JobId]:
         """Takes the waiting steps of a paused flow out of their lanes, and writes on all that have not ended that they
         are held: a leader that decided before it, and was frozen since, cannot release them. On those that were in
-        their lanes it also writes that they had been released. Returns the steps that another transaction has
-        locked."""
-        not_held = {"flow.held": {"$not": {"$gte": holds}}}
+        their lanes it also writes that they had been released. Jobs that were stored after this pause have its number,
+        and are left out: they are blocked, and a write that comes after the flow was resumed must not hold them.
+        Returns the steps that another transaction has locked."""
+        not_held = {name: {"$not": {"$gte": holds}} for name in ("flow.held", "flow.holds")}
         query = {"flow.id": flow, "lane": {"$gt": "", "$ne": CANCELLED_LANE}, **not_held}
         released = {"$cond": [{"$ne": ["$lane", BLOCKED_LANE]}, True, "$flow.released"]}
         fields: Document = {"lane": BLOCKED_LANE, "flow.held": holds, "flow.released": released}

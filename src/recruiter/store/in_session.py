@@ -28,8 +28,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError, OperationFailure, 
 from recruiter.async_face import waiting_caller
 from recruiter.domain.flow import FlowStep, conditional_steps, joined
 from recruiter.domain.job import Job, JobId
-from recruiter.domain.names import BLOCKED_LANE, CANCELLED_LANE, id_told
-from recruiter.domain.state import Why
+from recruiter.domain.names import ASIDE, CANCELLED_LANE, id_told
 from recruiter.domain.uniqueness import Existing, KnownJob, Make, Replace, UniqueKind, Uniqueness, decide
 from recruiter.errors import FlowNotFound, InvalidJob, InvalidSession, JobExists, RecruiterError, StoreError, Superseded
 from recruiter.interruption import shielded
@@ -332,35 +331,35 @@ class InSession:
         by_flow: dict[ObjectId, list[FlowStep]] = {}
         for step in filter(None, map(places.__getitem__, found)):
             by_flow.setdefault(step.flow, []).append(step)
-        cancels: dict[ObjectId, int] = {}
+        numbers: dict[ObjectId, Document] = {}
         for flow, steps_of_flow in by_flow.items():
             number = self._note_new_steps(flow, steps_of_flow, cancelled=cancelled)
             if number is not None:
-                cancels[flow] = number
-        new = {id: id_of(bytes(jobs[id].raw)) for id in found if (place := places[id]) is None or place.flow in cancels}
+                numbers[flow] = number
+        new = {id: id_of(bytes(jobs[id].raw)) for id in found if (place := places[id]) is None or place.flow in numbers}
         if not new:
             return 0
         marks = [UpdateOne({"_id": id}, {"$set": {"recovered_as": new_id}}) for id, new_id in new.items()]
         self._ended.bulk_write(marks, ordered=False)
         self._waiting.insert([jobs[id] for id in new])
-        for flow, number in cancels.items():
+        for flow, number in numbers.items():
             stored = [new[id] for id in new if (place := places[id]) is not None and place.flow == flow]
             steps = frozenset(step.step for step in by_flow[flow])  # they wait again, and so do their dependents
             self._leave_marker(flows.Marker(flow, ended=steps, added=steps), stored, number)
         return len(new)
 
-    def _note_new_steps(self, flow: ObjectId, steps: Sequence[FlowStep], *, cancelled: bool) -> int | None:
-        """Writes on the flow that it gets these steps (see `adding_steps`). Returns how often it was cancelled; None if
-        it can get none: it was forgotten or cancelled."""
+    def _note_new_steps(self, flow: ObjectId, steps: Sequence[FlowStep], *, cancelled: bool) -> Document | None:
+        """Writes on the flow that it gets these steps (see `adding_steps`). Returns the numbers of its cancellations and
+        pauses; None if it can get none: it was forgotten or cancelled."""
         query, update = flows.adding_steps(flow, steps, cancelled=cancelled)
-        before = self._flows.find_one_and_update(query, update, {"cancels": 1})
-        return None if before is None else flows.cancels_of(before)
+        before = self._flows.find_one_and_update(query, update, {"cancels": 1, "holds": 1})
+        return None if before is None else flows.numbers_of(before)
 
-    def _leave_marker(self, marker: flows.Marker, jobs: Sequence[JobId], cancels: int) -> None:
-        """Leaves the marker of these new jobs, and writes on them how often their flow was cancelled: a late write of
-        such a cancellation skips them."""
-        if cancels:
-            self._waiting.update_many({"_id": {"$in": list(jobs)}}, {"$set": {"flow.cancels": cancels}})
+    def _leave_marker(self, marker: flows.Marker, jobs: Sequence[JobId], numbers: Document) -> None:
+        """Leaves the marker of these new jobs, and writes on them how often their flow was cancelled and paused: a late
+        write of such a request skips them."""
+        if numbers:
+            self._waiting.update_many({"_id": {"$in": list(jobs)}}, {"$set": numbers})
         self._markers.insert([flows.marker_document(marker)])
 
     def start_flow(self, flow: flows.StoredFlow, jobs: Sequence[Job], *, own_ids: bool) -> None:
@@ -387,8 +386,8 @@ class InSession:
         if holder is not None and not self._waiting.find(holder, {"_id": 1}):
             raise Superseded("this run has lost its job, which runs elsewhere or has ended; no step was added")
         documents = self._checked_steps(jobs, own_ids)
-        cancels = self._note_new_steps(flow, [job.flow for job in jobs if job.flow is not None], cancelled=False)
-        if cancels is None:
+        numbers = self._note_new_steps(flow, [job.flow for job in jobs if job.flow is not None], cancelled=False)
+        if numbers is None:
             found = self._flows.find_ids([flow])
             if not found or found[0].get("forgotten"):
                 raise FlowNotFound(f"there is no flow {flow!r}: it was forgotten, or never was")
@@ -398,7 +397,7 @@ class InSession:
             self._let_dependents_wait(flow, before, jobs, known)
         self._waiting.insert(documents)
         marker = flows.Marker(flow, added=frozenset(job.id for job in jobs))
-        self._leave_marker(marker, [job.id for job in jobs], cancels)
+        self._leave_marker(marker, [job.id for job in jobs], numbers)
 
     def _check_names(self, flow: ObjectId, jobs: Sequence[Job]) -> None:
         """After the flow was written: another process that adds a step conflicts with this transaction."""
@@ -409,13 +408,13 @@ class InSession:
 
     def _let_dependents_wait(self, flow: ObjectId, running: JobId, jobs: Sequence[Job], known: Sequence[JobId]) -> None:
         """Writes these steps into the dependencies of every step that waits for the running step, or that was given up
-        and may come back. Steps that they wait for are left out: they could never start."""
+        or cancelled and may come back. Steps that they wait for are left out: they could never start."""
         new, places = [*(job.id for job in jobs), *known], [job.flow for job in jobs if job.flow is not None]
         conditional = conditional_steps(places)
         first = self.all_before(flow, [*known, *(id for place in places for id in place.after)])
         waits = {"flow.id": flow, "$or": [{"flow.after": running}, {"flow.many": running}]}
-        given_up = {"why": Why.DEPENDENCY_FAILED.value, "recovered_as": None}
-        for collection, where in ((self._waiting, {"lane": BLOCKED_LANE}), (self._ended, given_up)):
+        may_come_back = {"done": False, "recovered_as": None}
+        for collection, where in ((self._waiting, {"lane": {"$in": list(ASIDE)}}), (self._ended, may_come_back)):
             steps = {job["_id"]: flow_of(job) for job in collection.find({**waits, **where}, {"flow": 1})}
             updates = [
                 UpdateOne({"_id": id}, {"$set": dependencies(joined(place, running, new, conditional))})

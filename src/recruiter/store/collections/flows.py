@@ -83,7 +83,7 @@ class StoredFlow:
     """The ends whose steps have been stored: each runs once."""
     paused: Cancellation | None = None
     holds: int = 0
-    """The number of pauses."""
+    """The number of pauses. Each job that is stored later has this number, and a late pause skips it."""
     cancel: Cancellation | None = None
     cancels: int = 0
     """The number of cancellations. Each job that is stored later has this number, and a late cancel skips it."""
@@ -304,6 +304,13 @@ def adding_steps(flow: ObjectId, steps: Iterable[FlowStep], *, cancelled: bool) 
 
 def cancels_of(flow: Document) -> int:
     return int(fields.whole(flow, "cancels", 0))
+
+
+def numbers_of(flow: Document) -> Document:
+    """The fields of a step that is stored now: how often its flow was cancelled and paused before. A write of one of
+    these requests that comes later skips the step."""
+    numbers = {"flow.cancels": cancels_of(flow), "flow.holds": int(fields.whole(flow, "holds", 0))}
+    return {name: number for name, number in numbers.items() if number}
 
 
 def cancelled_error(flow: Document) -> InvalidFlow:
