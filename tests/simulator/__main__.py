@@ -22,7 +22,7 @@ _COLLECT_EVERY = 10
 
 
 def begin() -> None:
-    """Of a process that runs many worlds."""
+    """Call this in a process before it runs many worlds."""
     gc.collect()
     gc.freeze()
     gc.disable()

@@ -1,7 +1,7 @@
 """The driver's face of the server in memory: as much of pymongo as the store calls, and nothing else.
 
-Each call goes through the network (`Network.call`), which decides when it arrives, whether it is applied, and what its
-caller hears of it.
+Each call goes through the network (`Network.call`), which decides when it arrives, whether it is applied, and which
+answer its caller gets.
 """
 
 from __future__ import annotations
@@ -10,20 +10,25 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
 from bson import Binary, Timestamp
 from bson.raw_bson import RawBSONDocument
-from pymongo import InsertOne, ReturnDocument, UpdateOne
+from pymongo import DeleteOne, InsertOne, ReturnDocument, UpdateMany, UpdateOne, _csot
+from pymongo.client_session import ClientSession
 from pymongo.errors import BulkWriteError, ConnectionFailure, DuplicateKeyError, PyMongoError
 
 from recruiter.store.codec import RAW
 from tests.simulator import documents
 from tests.simulator.documents import Document
-from tests.simulator.server import DUPLICATE_KEY, Server, Transaction
+from tests.simulator.server import DUPLICATE_KEY, LONGEST_TRANSACTION, Server, Transaction
 
 T = TypeVar("T")
+Update: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""An update, or a pipeline of them."""
+_LONGEST_WITH_TRANSACTION_SECONDS = 120.0
+"""The time in which the driver repeats a transaction or its commit, unless its caller sets a timeout."""
 
 
 class Network(Protocol):
@@ -55,14 +60,16 @@ class Client:
     def start_session(self, **_options: Any) -> Session:
         return Session(self, self._new_session())
 
-    def _command(self, name: str, argument: Any = None, **_options: Any) -> Any:
+    def _command(self, name: Any, argument: Any = None, **_options: Any) -> Any:
+        if isinstance(name, Mapping) and "getParameter" in name:
+            return {"transactionLifetimeLimitSeconds": LONGEST_TRANSACTION}
         if name == "connectionStatus":
             return {"authInfo": {"authenticatedUsers": []}}
         if name == "killSessions":
             for each in argument:
                 self.network.call(name, partial(self.server.end_session, each["id"]))
             return {"ok": 1}
-        if name == "aggregate":  # who is at work: the server does not say, as to a user who may not ask
+        if name == "aggregate":  # the work of sessions: an empty answer, as for a user without the right
             return self.network.call(name, lambda: {"cursor": {"firstBatch": []}})
         raise NotImplementedError(name)
 
@@ -80,7 +87,9 @@ class Database:
 
 
 class Session:
-    """As a `ClientSession`. `with_transaction` repeats what the driver would repeat."""
+    """As a `ClientSession`. `with_transaction` repeats transactions as the driver does."""
+
+    __class__ = property(lambda _: ClientSession)  # for isinstance
 
     def __init__(self, client: Client, id: UUID) -> None:
         self.client = client
@@ -109,7 +118,7 @@ class Session:
     def abort_transaction(self) -> None:
         transaction, self.transaction = self.transaction, None
         if transaction is not None:
-            with suppress(PyMongoError):  # the driver does not tell of it either; the server ends it by itself
+            with suppress(PyMongoError):  # the driver ignores this error too; the server ends the transaction
                 self.client.network.call("abort", lambda: self.client.server.abort(transaction))
 
     def commit_transaction(self) -> None:
@@ -124,12 +133,12 @@ class Session:
         self.operation_time = Timestamp(self.client.server.writes, 1)
 
     def _commit(self, transaction: Transaction) -> None:
-        if not getattr(transaction, "committed", False):  # to commit again what is committed is no error
+        if not getattr(transaction, "committed", False):  # a second commit is no error
             self.client.server.commit(transaction)
             transaction.committed = True  # type: ignore[attr-defined]
 
     def with_transaction(self, callback: Callable[[Session], T], **_options: Any) -> T:
-        deadline = self.client.network.monotonic() + 5.0
+        deadline = self.client.network.monotonic() + (_csot.get_timeout() or _LONGEST_WITH_TRANSACTION_SECONDS)
         while True:
             self.start_transaction()
             try:
@@ -230,8 +239,12 @@ class Collection:
     ) -> Any:
         return next(iter(self.find(query, projection, **{**options, "limit": 1})), None)
 
-    def count_documents(self, query: Mapping[str, Any], **_options: Any) -> int:
-        return len(list(self.find(query, {"_id": 1})))
+    def count_documents(self, query: Mapping[str, Any], session: Session | None = None, **_options: Any) -> int:
+        return len(list(self.find(query, {"_id": 1}, session=session)))
+
+    def distinct(self, path: str, query: Mapping[str, Any]) -> list[Any]:
+        found = (documents.lookup(document, path) for document in self.find(query))
+        return list({repr(value): value for value in found if value is not documents.MISSING}.values())
 
     def aggregate(self, pipeline: Sequence[Mapping[str, Any]], **_options: Any) -> Iterator[Any]:
         found = self._call("aggregate", lambda _: self._run(pipeline))
@@ -276,7 +289,7 @@ class Collection:
     def update_one(
         self,
         query: Mapping[str, Any],
-        update: Mapping[str, Any],
+        update: Update,
         upsert: bool = False,
         session: Session | None = None,
         **_options: Any,
@@ -284,7 +297,7 @@ class Collection:
         return self._updated("update_one", query, update, session, upsert=upsert)
 
     def update_many(
-        self, query: Mapping[str, Any], update: Mapping[str, Any], session: Session | None = None, **_options: Any
+        self, query: Mapping[str, Any], update: Update, session: Session | None = None, **_options: Any
     ) -> Any:
         return self._updated("update_many", query, update, session, many=True)
 
@@ -292,7 +305,7 @@ class Collection:
         self,
         what: str,
         query: Mapping[str, Any],
-        update: Mapping[str, Any],
+        update: Update,
         session: Session | None,
         *,
         many: bool = False,
@@ -306,14 +319,18 @@ class Collection:
 
         return self._call(what, act, session, writes=True)
 
-    def replace_one(self, query: Mapping[str, Any], new: Mapping[str, Any]) -> Any:
-        matched = self._call("replace_one", lambda _: self._server.replace(self.name, query, new), writes=True)
-        return SimpleNamespace(matched_count=matched)
+    def replace_one(
+        self, query: Mapping[str, Any], new: Mapping[str, Any], upsert: bool = False, session: Session | None = None
+    ) -> Any:
+        def act(transaction: Transaction | None) -> int:
+            return self._server.replace(self.name, query, new, transaction, upsert=upsert)
+
+        return SimpleNamespace(matched_count=self._call("replace_one", act, session, writes=True))
 
     def find_one_and_update(
         self,
         query: Mapping[str, Any],
-        update: Mapping[str, Any],
+        update: Update,
         projection: Mapping[str, Any] | None = None,
         return_document: bool = ReturnDocument.BEFORE,
         upsert: bool = False,
@@ -326,9 +343,14 @@ class Collection:
 
         return self._call("find_one_and_update", act, session, writes=True)
 
-    def find_one_and_delete(self, query: Mapping[str, Any], session: Session | None = None) -> Any:
+    def find_one_and_delete(
+        self,
+        query: Mapping[str, Any],
+        projection: Mapping[str, Any] | None = None,
+        session: Session | None = None,
+    ) -> Any:
         gone = self._call("delete", lambda t: self._server.delete(self.name, query, t), session, writes=True)
-        return self._form(gone[0]) if gone else None
+        return self._form(self._server.projected(gone[0], projection)) if gone else None
 
     def delete_one(self, query: Mapping[str, Any], session: Session | None = None) -> Any:
         gone = self._call("delete_one", lambda t: self._server.delete(self.name, query, t), session, writes=True)
@@ -344,11 +366,13 @@ class Collection:
         self, requests: Sequence[Any], ordered: bool = True, session: Session | None = None, **_options: Any
     ) -> Any:
         done: list[int] = []
-        """How many each request has matched: one that waits for a lock goes on behind those that are through."""
+        """The number of matches of each request: after a wait for a lock, the write continues behind these requests."""
 
         def act(transaction: Transaction | None) -> Any:
             failures = []
             for position in range(len(done), len(requests)):
+                if position and transaction is None:
+                    self._server.between_documents()
                 try:
                     done.append(self._one(requests[position], transaction))
                 except DuplicateKeyError as error:
@@ -369,16 +393,18 @@ class Collection:
         if isinstance(request, InsertOne):
             self._server.insert(self.name, [request._doc], transaction)
             return 0
-        if isinstance(request, UpdateOne):
-            assert isinstance(request._doc, Mapping)  # no pipelines
-            return self._server.update(
-                self.name, request._filter, request._doc, transaction, upsert=bool(request._upsert)
-            )[0]
+        if isinstance(request, UpdateOne | UpdateMany):
+            many, upsert = isinstance(request, UpdateMany), bool(request._upsert)
+            update: Any = request._doc
+            return self._server.update(self.name, request._filter, update, transaction, many=many, upsert=upsert)[0]
+        if isinstance(request, DeleteOne):
+            self._server.delete(self.name, request._filter, transaction)
+            return 0
         raise NotImplementedError(type(request).__name__)
 
 
 class Cursor:
-    """Reads when it is iterated over, all at once."""
+    """Reads everything with its first document."""
 
     def __init__(
         self,
@@ -393,6 +419,7 @@ class Cursor:
         self._encoded = encoded
         self._order = order
         self._most = most
+        self._found: Iterator[Any] | None = None
         self.raw_batches = False
 
     def sort(self, key: str | Sequence[tuple[str, int]], direction: int = 1) -> Cursor:
@@ -409,8 +436,12 @@ class Cursor:
     def to_list(self) -> list[Any]:
         return list(self)
 
-    def __iter__(self) -> Iterator[Any]:
-        found = self._read(self._order, self._most)
-        if self.raw_batches:
-            return iter([b"".join(map(self._encoded, found))])
-        return iter([self._form(document) for document in found])
+    def __iter__(self) -> Cursor:
+        return self
+
+    def __next__(self) -> Any:
+        if self._found is None:
+            found = self._read(self._order, self._most)
+            forms = [b"".join(map(self._encoded, found))] if self.raw_batches else map(self._form, found)
+            self._found = iter(forms)
+        return next(self._found)

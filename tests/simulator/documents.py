@@ -21,7 +21,7 @@ from recruiter.store.codec import decode, encode
 Document = dict[str, Any]
 MISSING = object()
 _PLAIN = frozenset({int, Int64, float, str, bytes, ObjectId, datetime, UUID})
-"""Types whose values are equal, greater or smaller as Python says, as long as both have the same one of them."""
+"""Types whose values Python compares like MongoDB, if both values have the same type."""
 
 _RANKS: dict[type, int] = {
     type(None): 1,
@@ -42,7 +42,7 @@ _RANKS: dict[type, int] = {
     Why: 3,
 }
 _KEPT = frozenset({type(None), bool, float, str, bytes, ObjectId, UUID, Int64})
-"""What MongoDB gives back as it was. An int is not among them: a large one comes back as an Int64."""
+"""Types that MongoDB returns unchanged. An int is not among them: a large int comes back as an Int64."""
 _SMALL = range(-(2**31), 2**31)
 _TYPES = {"int": int, "long": int, "double": float, "string": str, "date": datetime, "array": list, "object": dict}
 
@@ -56,7 +56,7 @@ def stored(document: Mapping[str, Any]) -> Document:
 
 
 def value(something: Any) -> Any:
-    """The value as MongoDB would keep it. What is kept is never changed in place, so that it need not be copied."""
+    """The value as MongoDB would store it. Stored values are never changed in place, so they need not be copied."""
     kind = type(something)
     if kind in _KEPT or (kind is int and something in _SMALL):
         return something
@@ -165,13 +165,15 @@ def _has_operators(condition: Any) -> bool:
 
 
 def _candidates(found: Sequence[Any]) -> Iterable[Any]:
-    """Each value itself, and what is in it if it is an array."""
+    """Each value itself, and the items of arrays."""
     if len(found) == 1 and type(found[0]) is not list:
         return found
     return [item for each in found for item in (each, *(each if type(each) is list else ()))]
 
 
 def _equals(found: Sequence[Any], operand: Any) -> bool:
+    if type(operand) is RawBSONDocument:
+        operand = decode(bytes(operand.raw))
     if operand is None and not found:
         return True
     for each in _candidates(found):  # noqa: SIM110 - asked for every document
@@ -182,10 +184,12 @@ def _equals(found: Sequence[Any], operand: Any) -> bool:
 
 def _compares(holds: Callable[[Any, Any], bool]) -> Callable[[Sequence[Any], Any], bool]:
     def compare(found: Sequence[Any], operand: Any) -> bool:
+        if type(operand) is datetime and operand.tzinfo is None:
+            operand = operand.replace(tzinfo=UTC)
         if len(found) == 1 and type(found[0]) is type(operand) and type(operand) in _PLAIN:
             return holds(found[0], operand)
         rank, key = _rank(operand), sort_key(operand)
-        if rank == 1 and not found:  # what is missing compares like null
+        if rank == 1 and not found:  # a missing field compares like null
             return holds(key, key)
         return any(_rank(each) == rank and holds(sort_key(each), key) for each in _candidates(found))
 
@@ -225,51 +229,93 @@ _OPERATORS: dict[str, Callable[[Sequence[Any], Any], bool]] = {
 
 
 def evaluate(expression: Any, document: Document) -> Any:
+    """The value of an expression; null where it has none."""
+    found = _valued(expression, document)
+    return None if found is MISSING else found
+
+
+def _valued(expression: Any, document: Document, this: Any = MISSING) -> Any:
+    """`this` is the current item of `$filter`."""
     kind = type(expression)
     if kind is str:
         if expression[:1] != "$":
             return expression
-        if expression == "$$ROOT":
-            return document
-        found = document.get(expression[1:], MISSING) if "." not in expression else lookup(document, expression[1:])
-        return None if found is MISSING else found
+        if expression[:2] == "$$":
+            name, _, path = expression[2:].partition(".")
+            found = {"ROOT": document, "this": this}[name]
+            return lookup(found, path) if path else found
+        return lookup(document, expression[1:])
     if kind is list:
-        return [evaluate(each, document) for each in expression]
+        return [None if (item := _valued(each, document, this)) is MISSING else item for each in expression]
     if kind is dict:
         if len(expression) == 1:
             ((operator, operand),) = expression.items()
             if operator[:1] == "$":
-                return _evaluate(operator, operand, document)
-        return {name: evaluate(each, document) for name, each in expression.items()}
+                return _evaluate(operator, operand, document, this)
+        found = {name: _valued(each, document, this) for name, each in expression.items()}
+        return {name: each for name, each in found.items() if each is not MISSING}
     if isinstance(expression, Mapping):
         raise NotImplementedError(f"an expression of type {kind.__name__}")
     return expression
 
 
-def _evaluate(operator: str, operand: Any, document: Document) -> Any:
-    if operator == "$literal":
-        return value(operand)
-    if operator == "$cond":
-        condition, then, otherwise = operand
-        return evaluate(then if evaluate(condition, document) else otherwise, document)
-    arguments = evaluate(operand, document)
+def _evaluate(operator: str, operand: Any, document: Document, this: Any) -> Any:
+    match operator:  # these do not look at all their operands, or not at their values
+        case "$literal":
+            return value(operand)
+        case "$cond":
+            condition, then, otherwise = operand
+            return _valued(then if _is_true(_valued(condition, document, this)) else otherwise, document, this)
+        case "$ifNull":
+            *wanted, otherwise = (_valued(each, document, this) for each in operand)
+            return next((each for each in wanted if each is not MISSING and each is not None), otherwise)
+        case "$filter":
+            items = _valued(operand["input"], document, this)
+            return [item for item in items if _is_true(_valued(operand["cond"], document, item))]
+        case "$eq" | "$ne":
+            one, other = (_valued(each, document, this) for each in operand)
+            same = one is other if MISSING in (one, other) else equal(one, other)
+            return same is (operator == "$eq")
+        case "$type" if _valued(operand, document, this) is MISSING:
+            return "missing"
+        case "$mergeObjects":
+            parts = (_valued(each, document, this) for each in operand)
+            return {name: each for part in parts if part not in (None, MISSING) for name, each in part.items()}
+    arguments = _valued(operand, document, this)
+    if arguments is MISSING:
+        arguments = None
     match operator:
+        case "$and":
+            return all(map(_is_true, arguments))
+        case "$or":
+            return any(map(_is_true, arguments))
+        case "$in":
+            item, array = arguments
+            return any(equal(item, each) for each in array)
+        case "$concatArrays":
+            return [item for array in arguments for item in array]
+        case "$bsonSize":
+            return len(encode(arguments))
         case "$isArray":
             return isinstance(arguments[0] if isinstance(operand, list) else arguments, list)
         case "$size":
             return len(arguments)
         case "$slice":
-            array, start, count = arguments
-            return array[start : start + count]
+            array, start, *count = arguments
+            return array[start : start + count[0]] if count else (array[:start] if start >= 0 else array[start:])
         case "$strLenBytes":
             return len(arguments.encode())
         case "$type":
             return {1: "null", 2: "int", 3: "string", 4: "object", 5: "array", 8: "bool", 9: "date"}[_rank(arguments)]
-        case "$eq":
-            return equal(*arguments)
         case "$lte":
             return sort_key(arguments[0]) <= sort_key(arguments[1])
+        case "$gte":
+            return sort_key(arguments[0]) >= sort_key(arguments[1])
     raise NotImplementedError(operator)
+
+
+def _is_true(found: Any) -> bool:
+    return found is not MISSING and found is not None and (found is not False) and found != 0
 
 
 def project(document: Document, fields: Mapping[str, Any] | None) -> Document:
@@ -280,17 +326,30 @@ def project(document: Document, fields: Mapping[str, Any] | None) -> Document:
         shown["_id"] = document["_id"]
     for name, wanted in fields.items():
         plain = type(wanted) is int or type(wanted) is bool
-        if name == "_id":
-            if not plain:
-                shown["_id"] = evaluate(wanted, document)
-        elif plain:
-            if not wanted or "." in name:
-                raise NotImplementedError(f"projection {fields}")
-            if name in document:
-                shown[name] = document[name]
-        else:
-            shown[name] = evaluate(wanted, document)
+        is_slice = isinstance(wanted, dict) and "$slice" in wanted and type(wanted["$slice"]) is int
+        if name == "_id" and plain:
+            continue
+        if plain and not wanted:
+            raise NotImplementedError(f"projection {fields}")
+        found = lookup(document, name) if plain or is_slice else _valued(wanted, document)
+        if is_slice and isinstance(found, list):
+            found = _evaluate("$slice", [{"$literal": found}, wanted["$slice"]], document, MISSING)
+        _show(document, shown, name, found)
     return shown
+
+
+def _show(document: Document, shown: Document, path: str, found: Any) -> None:
+    """Stores a value at this path, and as many of the documents around it as exist."""
+    *way, name = path.split(".")
+    for step in way:
+        inner = document.get(step)
+        if not isinstance(inner, dict):
+            if isinstance(inner, list):
+                raise NotImplementedError(f"a part {path} of the documents in an array")
+            return
+        document, shown = inner, shown.setdefault(step, {})
+    if found is not MISSING:
+        shown[name] = found
 
 
 def in_order(documents: Iterable[Document], order: Sequence[tuple[str, int]]) -> list[Document]:
@@ -304,18 +363,50 @@ def in_order(documents: Iterable[Document], order: Sequence[tuple[str, int]]) ->
 # -- updates ---------------------------------------------------------------------------------------------------------
 
 
-def updated(document: Document, update: Mapping[str, Any], now: datetime) -> Document:
-    """The document after this update; the old one is left as it was."""
+def updated(document: Document, update: Mapping[str, Any] | Sequence[Mapping[str, Any]], now: datetime) -> Document:
+    """The document after this update; the old document stays unchanged."""
+    if isinstance(update, list):
+        for stage in update:
+            document = _stage(document, stage)
+        return document
+    assert isinstance(update, Mapping)
     new = dict(document)
     for operator, changes in update.items():
         for path, operand in changes.items():
             place, name = new, path
             if "." in path:
-                *way, name = path.split(".")
-                for step in way:
-                    place[step] = dict(place.get(step, {}))
-                    place = place[step]
+                if operator in ("$unset", "$pull") and lookup(document, path) is MISSING:
+                    continue
+                place, name = _place(new, path)
             _change(place, name, operator, operand, now)
+    return new
+
+
+def _place(new: Document, path: str) -> tuple[Document, str]:
+    """The document in which the last name of the path stands; all on the way there are copied."""
+    *way, name = path.split(".")
+    for step in way:
+        inner = new.get(step, {})
+        new[step] = dict(inner) if isinstance(inner, dict) else {}
+        new = new[step]
+    return new, name
+
+
+def _stage(document: Document, stage: Mapping[str, Any]) -> Document:
+    """A stage of an update that is a pipeline."""
+    ((operator, operand),) = stage.items()
+    if operator == "$replaceWith":
+        return stored({"_id": document["_id"], **_valued(operand, document)})
+    if operator != "$set":
+        raise NotImplementedError(operator)
+    new = dict(document)
+    for path, expression in operand.items():
+        place, name = _place(new, path)
+        found = _valued(expression, document)
+        if found is MISSING:
+            place.pop(name, None)
+        else:
+            place[name] = value(found)
     return new
 
 
@@ -335,8 +426,14 @@ def _change(place: Document, name: str, operator: str, operand: Any, now: dateti
             if old is MISSING or sort_key(value(operand)) < sort_key(old):
                 place[name] = value(operand)
         case "$push":
-            items = operand["$each"] if type(operand) is dict and "$each" in operand else [operand]
-            place[name] = [*([] if old is MISSING else old), *value(list(items))]
+            several = type(operand) is dict and "$each" in operand
+            items = [*([] if old is MISSING else old), *value(list(operand["$each"] if several else [operand]))]
+            place[name] = items[operand["$slice"] :] if several and operand.get("$slice", 0) < 0 else items
+        case "$addToSet":
+            place[name] = [] if old is MISSING else list(old)
+            for item in value(list(operand["$each"])):
+                if not any(equal(item, other) for other in place[name]):
+                    place[name].append(item)
         case "$pull":
             if old is not MISSING:
                 place[name] = [item for item in old if not _pulled(item, operand)]
@@ -353,7 +450,7 @@ def _pulled(item: Any, condition: Any) -> bool:
 
 
 def upserted(query: Mapping[str, Any]) -> Document:
-    """What a new document takes from the query that found none."""
+    """The fields that an upsert takes from a query without a match."""
     plain = {
         name: condition
         for name, condition in query.items()

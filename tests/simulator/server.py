@@ -1,13 +1,13 @@
 """A MongoDB in memory: documents, transactions with snapshots and write conflicts, sessions that can be ended.
 
 It is one node, and everything that it answers is majority-committed: rollbacks are not simulated. Two transactions that
-write the same document conflict, and the later writer is told so at once. A write outside of transactions waits for a
+write the same document conflict: the later write fails immediately. A write outside of transactions waits for a
 lock; here it raises `Locked`, and its caller tries again (client.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,7 +19,7 @@ from tests.simulator.documents import Document
 
 WRITE_CONFLICT, NO_SUCH_TRANSACTION, DUPLICATE_KEY = 112, 251, 11000
 _TRANSIENT = "TransientTransactionError"
-_LONGEST_TRANSACTION = 60.0
+LONGEST_TRANSACTION = 60.0
 
 Key = Any
 
@@ -29,11 +29,13 @@ class Locked(Exception):
 
 
 class Transaction:
-    """An open transaction: what it sees, and what it has written."""
+    """An open transaction: its snapshot, and its writes."""
 
-    def __init__(self, session: Any, snapshot: dict[str, dict[Key, Document]], began: float) -> None:
+    def __init__(self, session: Any, snapshot: dict[str, dict[Key, Document]], since: int, began: float) -> None:
         self.session = session
         self.snapshot = snapshot
+        self.since = since
+        """The number of writes in the snapshot."""
         self.began = began
         self.writes: dict[tuple[str, Key], Document | None] = {}
         self.over = False
@@ -58,16 +60,20 @@ class Server:
         self.skew = timedelta()
         """How wrong its clock is."""
         self.collections: dict[str, dict[Key, Document]] = {}
+        self._written: dict[tuple[str, Key], int] = {}
+        """When each document was written last, also if it no longer exists."""
         self._locks: dict[tuple[str, Key], Transaction] = {}
         self._open: dict[Any, Transaction] = {}
         self._encoded: dict[int, tuple[Document, bytes]] = {}
-        """Documents that were read, by identity: what is kept is never changed in place."""
+        """Documents that were read, by identity: stored documents are never changed in place."""
         self._projected: dict[tuple[int, int], tuple[Document, Mapping[str, Any], Document]] = {}
         """The same for the parts of them that were asked for."""
         self.writes = 1
-        """How many there were: the cluster time."""
+        """The number of writes: the cluster time."""
         self.on_write: Callable[[Sequence[tuple[str, Key]]], None] = lambda _: None
         """Called after every write that others can see, with the documents it changed."""
+        self.between_documents: Callable[[], None] = lambda: None
+        """Called in a write of several documents outside of transactions: others may come in between."""
 
     def now(self) -> datetime:
         return self._epoch + timedelta(seconds=self._monotonic()) + self.skew
@@ -77,7 +83,8 @@ class Server:
     def begin(self, session: Any) -> Transaction:
         self._expire()
         self.end_session(session)  # a new transaction of a session ends its old one
-        transaction = Transaction(session, {name: dict(c) for name, c in self.collections.items()}, self._monotonic())
+        snapshot = {name: dict(collection) for name, collection in self.collections.items()}
+        transaction = Transaction(session, snapshot, self.writes, self._monotonic())
         self._open[session] = transaction
         return transaction
 
@@ -106,7 +113,7 @@ class Server:
 
     def _expire(self) -> None:
         if self._open:
-            longest = self._monotonic() - _LONGEST_TRANSACTION
+            longest = self._monotonic() - LONGEST_TRANSACTION
             for transaction in [each for each in self._open.values() if each.began < longest]:
                 self._close(transaction)
 
@@ -152,7 +159,7 @@ class Server:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def insert(self, name: str, new: Sequence[Mapping[str, Any]], transaction: Transaction | None = None) -> None:
-        """All of them, or those before the first duplicate."""
+        """Inserts all of them, or the documents before the first duplicate."""
         for position, document in enumerate(new):
             fresh = documents.stored(document)
             try:
@@ -177,48 +184,66 @@ class Server:
         self,
         name: str,
         query: Mapping[str, Any],
-        update: Mapping[str, Any],
+        update: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         transaction: Transaction | None = None,
         *,
         many: bool = False,
         upsert: bool = False,
     ) -> tuple[int, int, Document | None, Document | None]:
-        """How many matched, how many changed, and the first one before and after."""
-        found = self._matching(name, query, transaction, many)
-        if not found and upsert:
-            new = documents.updated(documents.upserted(query), update, self.now())
-            self._insert(name, new, transaction)
-            return 0, 0, None, new
-        changed, before, after = 0, None, None
-        for key, document in found:
+        """The numbers of matched and changed documents, and the first document before and after."""
+        matched, changed, before, after = 0, 0, None, None
+        for key, document in self._matching(name, query, transaction, many):
             new = documents.updated(document, update, self.now())
             before, after = (document, new) if before is None else (before, after)
-            if new != document:  # what changes nothing is no write: it neither waits nor conflicts
+            matched += 1
+            if new != document:  # an update without a change is no write: it neither waits nor conflicts
                 changed += 1
                 self._write(name, key, new, transaction)
-        return len(found), changed, before, after
+        if not matched and upsert:
+            after = documents.updated(documents.upserted(query), update, self.now())
+            self._insert(name, after, transaction)
+        return matched, changed, before, after
 
-    def replace(self, name: str, query: Mapping[str, Any], new: Mapping[str, Any]) -> int:
-        found = self._matching(name, query, None, many=False)
-        for key, old in found:
-            self._write(name, key, documents.stored({"_id": old["_id"], **new}), None)
-        return len(found)
+    def replace(
+        self,
+        name: str,
+        query: Mapping[str, Any],
+        new: Mapping[str, Any],
+        transaction: Transaction | None = None,
+        *,
+        upsert: bool = False,
+    ) -> int:
+        matched = 0
+        for key, old in self._matching(name, query, transaction, many=False):
+            matched += 1
+            self._write(name, key, documents.stored({"_id": old["_id"], **new}), transaction)
+        if not matched and upsert:
+            self._insert(name, documents.stored({**documents.upserted(query), **new}), transaction)
+        return matched
 
     def delete(
         self, name: str, query: Mapping[str, Any], transaction: Transaction | None = None, *, many: bool = False
     ) -> list[Document]:
-        found = self._matching(name, query, transaction, many)
-        for key, _ in found:
+        gone = []
+        for key, document in self._matching(name, query, transaction, many):
             self._write(name, key, None, transaction)
-        return [document for _, document in found]
+            gone.append(document)
+        return gone
 
     def _matching(
         self, name: str, query: Mapping[str, Any], transaction: Transaction | None, many: bool
-    ) -> list[tuple[Key, Document]]:
+    ) -> Iterator[tuple[Key, Document]]:
+        """The documents one by one; outside of a transaction, each in its current state."""
         if transaction is not None:
             self.require(transaction)
         found = self._find(name, query, transaction)
-        return found if many else found[:1]
+        for number, (key, document) in enumerate(found if many else found[:1]):
+            if number and transaction is None:
+                self.between_documents()
+                document = self.collections.get(name, {}).get(key, {})
+                if not document or not documents.matches(document, query):
+                    continue
+            yield key, document
 
     def _wait_for(self, name: str, key: Key) -> None:
         self._expire()
@@ -233,10 +258,7 @@ class Server:
             return
         self.require(transaction)
         holder = self._locks.get((name, key))
-        committed = self.collections.get(name, {}).get(key)
-        if holder not in (None, transaction) or (
-            holder is None and committed is not transaction.snapshot.get(name, {}).get(key)
-        ):
+        if holder not in (None, transaction) or self._written.get((name, key), 0) > transaction.since:
             self._fail(transaction)
             raise _failure(f"write conflict on {name} {key}", WRITE_CONFLICT, transient=True)
         self._locks[name, key] = transaction
@@ -249,6 +271,7 @@ class Server:
 
     def _put(self, name: str, key: Key, document: Document | None) -> None:
         self.writes += 1
+        self._written[name, key] = self.writes
         collection = self.collections.setdefault(name, {})
         if document is None:
             collection.pop(key, None)

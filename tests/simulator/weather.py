@@ -1,9 +1,9 @@
-"""The weather: what becomes of each call to the server, and of the process that makes it.
+"""The weather: the fate of each call to the server, and of the process that makes it.
 
-    lost         not applied; the caller hears an error
-    unanswered   applied; the caller hears an error
-    late         the caller hears an error; applied some time later
-    twice        applied; the caller hears an error; applied once more later
+    lost         not applied; the caller gets an error
+    unanswered   applied; the caller gets an error
+    late         the caller gets an error; applied some time later
+    twice        applied; the caller gets an error; applied once more later
     crash        the process dies, before the call is applied or after
     freeze       the process stands still, before the call is applied or after
     cut off      for a while every call of the process fails
@@ -29,15 +29,15 @@ _LATENCY = 0.004
 _BETWEEN_TRIES, _LONGEST_BETWEEN_TRIES = 0.02, 0.3
 _PATIENCE = 20.0
 _WORST, _WORSE = ("roster.bulk_write", "commit"), 20
-"""Calls at which a pause does most harm: what was read before is old by then."""
+"""Calls at which a pause does most harm: the facts that were read before are old by then."""
 
 
 @dataclass(frozen=True)
 class Weather:
-    """How often something goes wrong, per call."""
+    """The probabilities of faults, per call."""
 
     trouble: float = 0.0
-    """Of a call: lost, unanswered, late or twice."""
+    """The call is lost, unanswered, late or twice."""
     crash: float = 0.0
     freeze: float = 0.0
     longest_freeze: float = 8.0
@@ -62,9 +62,9 @@ class ProcessNetwork:
         self._threads = threads
         self._weather = weather
         self._hit = hit
-        """Called with what has befallen the process."""
+        """Called with the fault that hits the process."""
         self._tell = tell
-        """Called with each call and what became of it, where somebody wants to read that."""
+        """Called with each call and its result; None if they are not printed."""
         self._cut_until = 0.0
         self.calls = 0
 

@@ -1,257 +1,258 @@
-"""A simulated worker: the real held jobs, settling and marking; only the children are made of virtual time."""
+"""A simulated worker: the real process with its threads, and a simulated dispatcher. Its children are simulated
+processes, in which the real executor runs the jobs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
-from recruiter.domain.job import Execution, JobId
+from recruiter.attempt import note_session
+from recruiter.domain.job import JobId
+from recruiter.domain.planning.limits import Limit
 from recruiter.domain.policy_registry import PolicyRegistry
-from recruiter.domain.retry.decision import Retry
-from recruiter.errors import StoreError, Superseded
-from recruiter.processes.worker.held_job import HeldJob, crashed
+from recruiter.errors import JobCancelled
+from recruiter.events import Events
+from recruiter.processes.loop import Stop
+from recruiter.processes.systemd import ServiceManager
+from recruiter.processes.worker.child_handle import RunningJob
+from recruiter.processes.worker.core import CoreOptions, WorkerCore
+from recruiter.processes.worker.held_job import HeldJob, crashed, interrupted
 from recruiter.processes.worker.held_jobs import HeldJobs
-from recruiter.steps.settle import settle
-from recruiter.store import outcomes
-from recruiter.store.codec import Document, decode
-from recruiter.store.collections.scheduled import ProgressMark
+from recruiter.processes.worker.process import WorkerProcess
+from recruiter.steps.execute import Executor
+from recruiter.store.codec import Document, encode
 from recruiter.store.outcomes import Outcome
-from recruiter.store.roster_fields import Holding
+from recruiter.store.payload import PLAIN
+from tests.simulator.hub import Event, Hub, Thread
+from tests.simulator.jobs import REGISTRY, RUN
 from tests.simulator.ledger import Ledger, SimulatedRun
 from tests.simulator.process import Process
-from tests.simulator.recruiter import DEAD_AFTER
+from tests.simulator.recruiter import SETTINGS
 
-HEARTBEAT = 0.8
-TASKS = ("flaky", "limited", "once", "paced", "plain")
+_POLICIES = PolicyRegistry()
+_HALFWAY = encode({"progress": 0.5})
 
 
-class Worker:
-    def __init__(self, process: Process, ledger: Ledger, slots: int, restless: bool) -> None:
-        self._process = process
-        self._store, self._clock, self._hub = process.store, process.clock, process.hub
-        self._ledger = ledger
-        self._slots = slots
-        self._restless = restless
-        """Whether it leaves the roster now and then, and comes back under another id."""
-        self._policies = PolicyRegistry()
-        self._registrations = 0
-        self._begin()
+class Worker(WorkerProcess):
+    def __init__(self, process: Process, ledger: Ledger, slots: int) -> None:
+        settings = SETTINGS.model_copy(update={"processes": slots, "host": process.name})
+        self._store, self._clock, self._events = process.store, process.clock, process.events
+        self._settings = settings
+        self._stop = Stop()
+        self._heartbeat = settings.heartbeat.total_seconds()
+        self._dispatcher: Any = Children(process, ledger, slots)
+        self._core = WorkerCore(process.store, process.events, self._dispatcher, settings, CoreOptions(listens=False))
+        usage: Any = SimpleNamespace(measure=lambda _now: {})
+        self._core._heartbeat._usage = usage
+        self._registration = self._core.registration
+        self._reporter: Any = SimpleNamespace(start=lambda: Thread(lambda: None))
+        self._cut_off = False
+        self._manager = ServiceManager()
+        self._process, self._ledger = process, ledger
 
-    def start(self) -> None:
-        for loop in (self._heartbeat, self._fetcher, self._settler, self._runner):
-            self._process.threads.start(lambda loop=loop: self._forever(loop))  # type: ignore[misc]
+    def start(self, *, restless: bool) -> None:
+        """`restless`: it leaves the roster now and then, and comes back under another id."""
+        self._process.threads.start(self.run)
+        if restless:
+            self._process.threads.start(self._leave_now_and_then)
 
-    def _begin(self) -> None:
-        self._registrations += 1
-        self._held = HeldJobs(f"{self._process.name}.{self._registrations}")
-        self._joined = False
-        self._told: object = None
-        self._beaten_at = self._hub.now
-        self._running: dict[JobId, tuple[HeldJob, SimulatedRun]] = {}
-        self._unsettled: dict[JobId, SimulatedRun] = {}
+    def _leave_now_and_then(self) -> None:
+        hub = self._process.hub
+        while not self._ledger.calm:
+            hub.sleep(hub.random.uniform(0.5, 5.0))
+            held_jobs = self._registration.held_jobs
+            self._registration.leave(self._store, self._events)
+            self._registration.lose(held_jobs)
 
-    def _lose(self, held: HeldJobs) -> None:
-        """Off the roster: what runs is ended, and whatever becomes of it does not count."""
-        if held is self._held:
-            for run in self._unsettled.values():
-                run.excuse = "its worker was retired"
-            self._begin()
 
-    def _forever(self, step: Any) -> None:
-        while True:
-            try:
-                pause = step()
-            except StoreError:
-                pause = 0.3
-            self._hub.sleep(pause * self._hub.random.uniform(0.5, 1.0))
+@dataclass
+class _Child:
+    process: Process
+    executor: Executor
+    run: SimulatedRun | None = None
+    job: HeldJob | None = None
 
-    # -- the threads ---------------------------------------------------------------------------------------------------
 
-    def _heartbeat(self) -> float:
-        held = self._held
-        if not self._joined:
-            return self._join(held)
-        if self._hub.now - self._beaten_at > DEAD_AFTER - HEARTBEAT:
-            self._end_all(held)
-        if self._restless and not self._ledger.calm and self._hub.chance(0.2):
-            self._store.roster.leave(held.worker)
-            self._lose(held)
-            return 0.0
-        asked_at = self._hub.now
-        runs = [{"job": job.id, "task": "?", "since": run.since} for job, run in self._running.values()]
-        facts = {"running": runs, "draining": False, "prefetch": self._prefetch()}
-        beat = self._store.roster.beat(held.worker, facts, within=DEAD_AFTER / 3)
-        if beat is None:
-            self._lose(held)
-            return 0.0
-        self._beaten_at = asked_at
-        self._clock.agree(beat.seen_at, self._hub.now - asked_at)
-        held.hear(beat.holding)
-        now = self._clock.now()
-        held.note_running([(job, run.since) for job, run in self._running.values()], now, HEARTBEAT)
-        if beat.holding.assigned:
-            self._pass_on_flags(held, beat.holding)
-            self._mark_progress(held)
-        return 2.4 * HEARTBEAT if self._process.calm else HEARTBEAT
+class Children:
+    """As the dispatcher: gives jobs to children, and brings back what became of them."""
 
-    def _prefetch(self) -> int:
-        """Whatever it is, the plan must be right; and two leaders should not always plan the same."""
-        return self._hub.random.choice((0, 1, 6))
+    def __init__(self, process: Process, ledger: Ledger, slots: int) -> None:
+        self.policies = _POLICIES
+        self.tasks = frozenset(REGISTRY.own_names)
+        self.limits: Sequence[Limit] = ()
+        self.has_instruments = False
+        self.stack: Document | None = None
+        self.prefetch = 0
+        self._process, self._ledger, self._slots = process, ledger, slots
+        self._hub, self._clock = process.hub, process.clock
+        self._held_jobs = HeldJobs("")
+        self._children: list[_Child] = []
+        self._answered: list[SimulatedRun] = []
+        """The runs of this registration whose outcomes have arrived."""
+        self._messages: list[Callable[[], None]] = []
+        """Answers of children, and reports of their deaths."""
+        self._woken = Event(process.hub)
+        self._accepting, self._had_free_slot = True, False
+        process.threads.on_death.append(self._end_soon)
 
-    def _mark_progress(self, held: HeldJobs) -> None:
-        """For people to see; it may come at any time and must change nothing else."""
-        runs = [each for each in self._running.values() if held is self._held and self._hub.now - each[1].began > 0.2]
-        documents = [(decode(job.raw), run) for job, run in runs]
-        marks = [
-            ProgressMark(d["_id"], d["attempts"], d.get("locked_by"), held.worker, run.since, {"progress": 0.5})
-            for d, run in documents
-        ]
-        if marks:
-            self._store.scheduled.mark_progress(marks)
+    def open(self, held_jobs: HeldJobs) -> None:
+        for run in self._answered:
+            if self._held_jobs.state(run.job) is not None:
+                run.excuse = "its registration was lost before its outcome was written"
+        self._answered.clear()
+        self._held_jobs = held_jobs
+        held_jobs.on_recall(lambda _ids: None)  # every taken job has started
+        self._accepting = True
 
-    def _join(self, held: HeldJobs) -> float:
-        moment = self._clock.now()
-        facts = {
-            "host": self._process.name,
-            "pid": 1,
-            "groups": None,
-            "tasks": list(TASKS),
-            "slots": self._slots,
-            "prefetch": 0,
-            "session": self._store.transactions.session_id,
-            "resources": "",
-            "joined_at": moment,
-            "seen_at": moment,
-        }
-        self._store.roster.join(held.worker, facts)
-        if self._store.roster.become_ready(held.worker, self._store.leases.term()):
-            self._beaten_at = self._hub.now
-            self._joined = held is self._held
-        else:
-            self._lose(held)
-        return HEARTBEAT
+    # -- for the threads of the worker ---------------------------------------------------------------------------------
 
-    def _fetcher(self) -> float:
-        held = self._held
-        if not self._joined:
-            return 0.2
-        if jobs := held.to_mark(self._slots):
-            self._mark(held, jobs)
-            return 0.0
-        if ids := held.to_fetch():
-            try:
-                found = [HeldJob.read(id, raw) for id, raw in self._store.scheduled.fetch(ids)]
-            except StoreError:
-                held.not_fetched(ids)
-                raise
-            held.fetched(ids, found)
-            return 0.0
-        if len(self._running) < self._slots and self._has_news(held):
-            holding = self._store.roster.holding(held.worker)
-            if holding is not None and held.hear(holding):
-                return 0.0
-        return 0.6
+    def wake(self) -> None:
+        self._woken.set()
 
-    def _has_news(self, held: HeldJobs) -> bool:
-        """Whether it asks for its list. Once nothing goes wrong any more it is told when the list has changed."""
-        if not self._process.calm:
-            return True
-        before, self._told = self._told, self._process.stored("roster", held.worker).get("assigned")
-        return before is not self._told
+    @property
+    def has_free_slot(self) -> bool:
+        return self._accepting and self._free > self._held_jobs.waiting
 
-    def _mark(self, held: HeldJobs, jobs: list[HeldJob]) -> None:
-        try:
-            marked = self._store.transactions.mark_started(held.worker, [job.id for job in jobs], self._clock.now())
-        except Superseded:
-            self._lose(held)
-            return
-        except StoreError:
-            held.not_marked(jobs)
-            raise
-        held.marked(job for job in jobs if job.id in marked.may_start)
-        refused = [job for job in jobs if job.id not in marked.may_start]
-        lost = "started before, never ended"
-        held.ended(
-            (job.id, self._crash(held, job, lost) if job.id in marked.started_before else None) for job in refused
+    @property
+    def _free(self) -> int:
+        return self._slots - len(self._busy)
+
+    @property
+    def _busy(self) -> list[tuple[_Child, HeldJob, SimulatedRun]]:
+        return [(child, child.job, child.run) for child in self._children if child.job and child.run]
+
+    def running(self) -> list[tuple[HeldJob, datetime]]:
+        return [(job, run.since) for _, job, run in self._busy]
+
+    def cancel(self, flags: Mapping[JobId, Document]) -> None:
+        self._held_jobs.hand_back_untaken(flags)
+        for _, job, run in self._busy:
+            if job.id in flags:
+                flag = flags[job.id]
+                run.interruptible.error = JobCancelled(flag.get("by"), flag.get("reason"), flag.get("at"))
+
+    def ask_stack(self, asked: Document) -> None: ...
+
+    def kill(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    # -- the main thread -----------------------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        self._woken.clear()
+        self._hear()
+        if not self._accepting:
+            self._held_jobs.hand_back_untaken()
+        elif self._free:
+            for job in self._held_jobs.take(self._free):
+                self._start(job)
+        for _, job, run in self._busy:
+            if self._hub.chance(0.1):
+                self._held_jobs.add_progress(job, run.since, _HALFWAY)
+        if self._hub.chance(0.1):  # whatever it is, the plan must be right; and two leaders should not plan the same
+            self.prefetch = self._hub.random.choice((0, 1, 6))
+        had_free_slot, self._had_free_slot = self._had_free_slot, self.has_free_slot
+        if self._had_free_slot and not had_free_slot:
+            self._held_jobs.wake_ups.fetcher()  # it asks rarely while no slot is free
+        self._woken.wait(0.5 if self._process.outside.calm else 0.25)
+
+    def _start(self, job: HeldJob) -> None:
+        child = next((child for child in self._children if child.run is None), None) or self._spawn()
+        child.job = job
+        child.run = run = self._ledger.started(job, self._held_jobs.worker, child.process, self._clock.now())
+        child.process.threads.start(lambda: self._run(child, job, run))
+
+    def _spawn(self) -> _Child:
+        process = self._process.child(f"{self._process.name}/{self._hub.random.randrange(1000)}")
+        application: Any = SimpleNamespace(
+            registry=REGISTRY, store=process.store, events=Events(), instruments=(), payload=PLAIN
         )
+        process.store.transactions.note_session = note_session
+        executor = Executor(REGISTRY, _POLICIES, self._clock, self._held_jobs.worker, owners=[application])
+        loops: Any = _Waits(self._hub)
+        executor._loops = loops
+        child = _Child(process, executor)
+        process.threads.on_death.append(lambda: self._send(lambda: self._died(child)))
+        self._children.append(child)
+        return child
 
-    def _runner(self) -> float:
-        held = self._held
-        jobs = held.take(self._slots - len(self._running))
-        for job in jobs:
-            run = self._ledger.started(job, held.worker, self._process, self._clock.now())
-            self._process.threads.start(lambda job=job, run=run: self._run(held, job, run))  # type: ignore[misc]
-            self._running[job.id] = job, run
-            self._unsettled[job.id] = run
-        if jobs or held.waiting:
-            return 0.1
-        return 0.5 if self._process.calm else 0.25
+    def _run(self, child: _Child, job: HeldJob, run: SimulatedRun) -> None:
+        RUN.set(run)
+        outcome = child.executor.run(job.raw, run.interruptible)
+        if not child.process.dead:
+            self._send(lambda: self._ended(child, run, outcome))
 
-    def _settler(self) -> float:
-        held = self._held
-        batch = held.to_settle()
-        if not batch:
-            return 0.4 if self._process.calm else 0.2
-        try:
-            facts = {"prefetch": self._prefetch(), "draining": False}
-            holding = settle(self._store, held.worker, batch, facts)
-        except Superseded:
-            held.not_settled(batch)
-            self._lose(held)
-            return 0.1
-        except BaseException:
-            held.not_settled(batch)
-            raise
-        held.settled(batch, holding)
-        for id, _ in batch:
-            self._unsettled.pop(id, None)
-        return 0.0
+    def _send(self, message: Callable[[], None]) -> None:
+        self._messages.append(message)
+        self.wake()
 
-    # -- the jobs ------------------------------------------------------------------------------------------------------
+    def _hear(self) -> None:
+        messages, self._messages = self._messages, []
+        for message in messages:
+            message()
 
-    def _run(self, held: HeldJobs, job: HeldJob, run: SimulatedRun) -> None:
-        document = decode(job.raw)
-        self._hub.sleep(self._hub.random.choice((0.001, 0.05, 0.3, 1.5)))
-        if self._running.get(job.id, (None, None))[1] is not run:
-            return  # its child has been ended meanwhile
-        del self._running[job.id]
-        self._ledger.ended(run)
-        held.ended([(job.id, self._outcome(held, job, document, run))])
+    def _ended(self, child: _Child, run: SimulatedRun, outcome: Outcome) -> None:
+        if child.run is run:
+            child.run = child.job = None
+            run.process = self._process  # from now on the worker answers for it
+            self._answered.append(run)
+            self._held_jobs.ended([(run.job, outcome)])
 
-    def _outcome(self, held: HeldJobs, job: HeldJob, document: Document, run: SimulatedRun) -> Outcome:
-        if self._ledger.child_dies():
-            run.excuse = "its child was killed"
-            return self._crash(held, job, "killed")
+    def _died(self, child: _Child) -> None:
+        if child not in self._children:
+            return
+        self._children.remove(child)
+        if child.run is not None and child.job is not None:
+            child.run.excuse = "its child was killed"
+            job, since, now = child.job, child.run.since, self._clock.now()
+            self._held_jobs.child_died(child.process.threads.pid, {job.id: None})
+            progress = self._held_jobs.progress.fields_of(job.id)
+            outcome = crashed(job, _POLICIES, self._held_jobs.worker, now, "killed", progress, since)
+            self._held_jobs.ended([(job.id, outcome)])
+
+    def pause(self) -> int:
+        self._accepting = False
+        return self._held_jobs.hand_back_untaken()
+
+    def resume(self) -> None:
+        self._accepting = True
+
+    def end_children(self) -> list[RunningJob]:
+        self._hear()
+        ended, self._children = self._children, []
+        runs = []
+        for child in ended:
+            child.process.threads.die()
+            if child.run is not None and child.job is not None:
+                child.run.excuse = "its worker has ended it"
+                self._held_jobs.child_died(child.process.threads.pid, {child.job.id: None})
+                runs.append(RunningJob(child.job, child.run.began))
+        return runs
+
+    def interrupt(self, runs: Iterable[RunningJob], why: str) -> None:
         now = self._clock.now()
-        execution = Execution(run.since, now, held.worker)
-        if document["task"] == "flaky" and document["attempts"] < document["args"]["n"] % 3:
-            failure = execution._replace(exception="ConnectionError", message="on purpose")
-            return outcomes.failed(document, failure, now, Retry(now + timedelta(seconds=0.2)))
-        return outcomes.succeeded(document, execution, now, document["args"]["n"])
+        for job, began in runs:
+            since = now - timedelta(seconds=self._hub.now - began)
+            progress = self._held_jobs.progress.fields_of(job.id)
+            outcome = interrupted(job, _POLICIES, self._held_jobs.worker, now, why, progress, since)
+            self._held_jobs.ended([(job.id, outcome)])
 
-    def _crash(self, held: HeldJobs, job: HeldJob, how: str) -> Outcome:
-        outcome = crashed(job, self._policies, held.worker, self._clock.now(), how, {})
-        assert outcome is not None
-        return outcome
+    def _end_soon(self) -> None:
+        """The worker has died. Its children may live a little longer: they must not do any harm."""
+        for child in self._children:
+            self._hub.start(child.process.threads.die, after=self._hub.random.choice((0.0, 0.0, 0.4, 3.0)))
 
-    def _end_all(self, held: HeldJobs) -> None:
-        """Silent for too long: by now others may have been given what runs here."""
-        running, self._running = self._running, {}
-        held.hand_back_untaken()
-        for job, run in running.values():
-            run.excuse = "its worker was silent"
-            held.ended([(job.id, self._crash(held, job, "MongoDB cannot be reached"))])
 
-    def _pass_on_flags(self, held: HeldJobs, holding: Holding) -> None:
-        flags = self._store.scheduled.flags_among(holding.assigned)
-        self._cancel(held, flags)
+class _Waits:
+    """As the event loop of an executor: our jobs hand out no coroutine but the pause before they are repeated."""
 
-    def _cancel(self, held: HeldJobs, flags: Mapping[JobId, Document]) -> None:
-        for id, flag in flags.items():
-            if id in self._running and held is self._held:
-                job, run = self._running.pop(id)
-                now = self._clock.now()
-                self._ledger.ended(run)
-                document = {**decode(job.raw), "cancel": flag}
-                held.ended([(id, outcomes.cancelled(document, now, Execution(run.since, now, held.worker)))])
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        coroutine.close()
+        self._hub.sleep(self._hub.random.uniform(0.01, 0.5))

@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
-from recruiter.domain.job import Job, JobId
+from recruiter.domain.job import Job
 from recruiter.domain.planning.limits import Limit
 from recruiter.domain.planning.lookahead import Lookahead
 from recruiter.domain.policy_registry import SchedulePolicyRegistry
 from recruiter.domain.schedule.policies import Every
 from recruiter.domain.schedule.scheduler import Late, Scheduler
-from recruiter.errors import JobNotFound, RecruiterError, StoreError
-from recruiter.steps.cancel import cancel
-from recruiter.steps.recover import job_anew
-from recruiter.store import sessions
-from recruiter.store.codec import encode_job
-from recruiter.store.collections import due_jobs
-from recruiter.store.in_session import in_own_transaction
+from tests.simulator.host import make_virtual
 from tests.simulator.hub import Hub
-from tests.simulator.ledger import RATE, Ledger, Violation
-from tests.simulator.process import Process
-from tests.simulator.recruiter import Recruiter
+from tests.simulator.ledger import RATE, Ledger
+from tests.simulator.people import THEMES, Person
+from tests.simulator.process import HostClock, Outside, Process
+from tests.simulator.recruiter import start_recruiter
+from tests.simulator.rules import Violation
 from tests.simulator.server import Server
 from tests.simulator.weather import CALM, Weather
 from tests.simulator.worker import Worker
 
 EPOCH = datetime(2030, 1, 1, 12, tzinfo=UTC)
 URN = "simulated:tick"
-_MAX_LANES_PER_QUERY = due_jobs.MAX_LANES_PER_QUERY
 _LONGEST_CALM = 240.0
 
 
@@ -48,19 +42,24 @@ class Result:
 class World:
     def __init__(self, seed: int, *, tells: bool = False) -> None:
         self.seed = seed
-        self._tells = tells
         self.hub = Hub(seed)
         self.server = Server(self.hub.monotonic, EPOCH)
         self.ledger = Ledger(self.hub, self.server, lambda: 0.0 if self._calm else 0.05)
         self.server.on_write = lambda changed: self._watched(list(changed))
+        self.server.between_documents = self._let_others_in
         self._weather = self._choose_weather()
         self._many_lanes = self.hub.random.random() < 0.5
+        self._theme = self.hub.random.choice(THEMES)
         self._calm = False
+        self._outside = Outside(
+            self.hub,
+            self.server,
+            lambda: CALM if self._calm else self._weather,
+            lambda bug: self.ledger.fail(Violation(bug)),
+            self.ledger.note if tells else None,
+        )
         self._unwanted: set[str] = set()
-        self._processes: list[Process] = []
         self._producing: list[Process] = []
-        self._numbers = iter(range(1, 10_000))
-        self._failed: Violation | None = None
 
     def _choose_weather(self) -> Weather:
         """Some worlds know only one kind of trouble, some all of them, some none. In some the leaders depose each other
@@ -82,27 +81,29 @@ class World:
         return whole if chance.random() < 0.95 else CALM
 
     def run(self) -> Result:
-        virtual: Any = SimpleNamespace(monotonic=self.hub.monotonic, sleep=self.hub.sleep)
-        setattr(sessions, "time", virtual)  # noqa: B010
-        # Every query is one of many, and every count goes to a page.
-        setattr(due_jobs, "MAX_LANES_PER_QUERY", 1 if self._many_lanes else _MAX_LANES_PER_QUERY)  # noqa: B010
+        make_virtual(self.hub, self.seed, many_lanes=self._many_lanes)
         try:
             self._play()
         except Violation as violation:
-            self._failed = self._failed or violation
+            self.ledger.fail(violation)
         finally:
-            for process in self._processes:
-                process.threads.on_death = lambda: None
+            for process in self._outside.processes:
+                process.threads.on_death.clear()
                 process.threads.die()
             self.hub.close()
+        processes = self._outside.processes
         return Result(
             self.seed,
-            str(self._failed) if self._failed else None,
-            len(self.ledger.acknowledged),
+            str(self.ledger.failed) if self.ledger.failed else None,
+            len(self.ledger.acknowledged) + sum(map(len, self.ledger.rules.steps.values())),
             sum(map(len, self.ledger.runs.values())),
-            sum(len(process.hits) for process in self._processes),
-            sum(process.network.calls for process in self._processes),
+            sum(len(process.hits) for process in processes),
+            sum(process.network.calls for process in processes),
         )
+
+    def _let_others_in(self) -> None:
+        if not self._calm and self.hub.chance(0.2):
+            self.hub.sleep(self.hub.random.random() * 0.05)
 
     def _play(self) -> None:
         chance = self.hub.random
@@ -113,6 +114,8 @@ class World:
             self._keep(f"worker-{n}", self._start_worker)
         for n in range(chance.choice((1, 1, 2))):
             self._produce(f"producer-{n}")
+        if chance.random() < 0.4:
+            self._repeat("cleaner", 1.0, Person.forget_old_flows, until=lambda: self._calm)
         if chance.random() < 0.3:
             self.ledger.clocks_agree = False
             self._step_clocks()
@@ -120,15 +123,16 @@ class World:
         self._calm = True
         self._pause_scheduler()
         self._slow_down()
+        self._repeat("closer", 0.7, Person.let_all_end)
         self.hub.run(self.hub.now + _LONGEST_CALM, self._settled)
-        if self._failed is None:
+        if self.ledger.failed is None:
             self.ledger.check_the_end(URN)
 
     def _slow_down(self) -> None:
-        """One recruiter is enough from now on: the others would look at the lease all the time, and have met what they
-        could meet there. One that is frozen stays, and wakes up when another leads. Where the leaders deposed
-        each other, one that does not takes their place."""
-        recruiters = [each for each in self._processes if each.name.startswith("recruiter") and not each.dead]
+        """From now on one recruiter is enough: the others would only check the lease. A frozen recruiter stays, and
+        wakes up when another one leads. If the leaders deposed each other, a recruiter with a long lease takes their
+        place."""
+        recruiters = [each for each in self._outside.processes if each.name.startswith("recruiter") and not each.dead]
         if self._lease < 1:
             self._lease, stay = 2.0, set[str]()
         else:
@@ -141,32 +145,39 @@ class World:
         self._unwanted = {f"recruiter-{n}" for n in range(3)} - {name.partition(".")[0] for name in kept}
 
     def _start_recruiter(self, process: Process) -> None:
-        """Some look ahead with each round, as if there were many lanes, and use for long what they have found."""
+        """Some look ahead with each round, as if there were many lanes, and use the found jobs for long."""
         far = Lookahead(many_lanes=0, max_age=timedelta(seconds=20))
-        Recruiter(process, self._lease, far if self._many_lanes else Lookahead()).start()
+        start_recruiter(process, self._lease, far if self._many_lanes else Lookahead())
 
     def _start_worker(self, process: Process) -> None:
-        Worker(process, self.ledger, self.hub.random.randint(1, 3), restless=self._lease < 1).start()
+        Worker(process, self.ledger, self.hub.random.randint(1, 3)).start(restless=self._lease < 1)
 
     def _over(self) -> bool:
-        return self._failed is not None
+        return self.ledger.failed is not None
 
     def _settled(self) -> bool:
         if self._over():
             return True
-        return not self.server.collections.get("scheduled") and all(process.dead for process in self._producing)
+        there = self.server.collections
+        return (
+            not there.get("scheduled")
+            and not there.get("flow_markers")
+            and all("ended" in flow for flow in there.get("flows", {}).values())
+            and all(process.dead for process in self._producing)
+        )
 
     def _watched(self, changed: list[tuple[str, Any]]) -> None:
-        if self._failed is None:
+        if self.ledger.failed is None:
             try:
                 self.ledger.check(changed)
             except Violation as violation:
-                self._failed = violation  # it must not be swallowed by code that it is raised through
+                self.ledger.fail(violation)
 
-    # -- what is there -------------------------------------------------------------------------------------------------
+    # -- the parts of the world ----------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        store = self._process("prepare", calm=True).store
+        process = self._process("prepare", calm=True)
+        store = process.store
 
         def prepare() -> None:
             store.limits.set(Limit("task:limited", 1), None, EPOCH)
@@ -176,24 +187,15 @@ class World:
             first = EPOCH + timedelta(seconds=2)
             store.schedulers.put(Scheduler(URN, template, policy, EPOCH, EPOCH, first, late=Late.ALL))
 
-        self._processes[-1].threads.start(prepare)
+        process.threads.start(prepare)
         self.hub.run(0.5)
 
     def _process(self, name: str, *, calm: bool = False) -> Process:
         wrong = self.hub.random.choice((0.0, 0.0, 0.0, 2.0, -40.0, 86_400.0))
-        process = Process(
-            name,
-            self.hub,
-            self.server,
-            EPOCH,
-            lambda: CALM if calm or self._calm else self._weather,
-            timedelta(seconds=wrong),
-            self.ledger.note if self._tells else None,
-        )
+        clock = HostClock(self.hub, EPOCH, timedelta(seconds=wrong))
         # Every process measures the server's clock when it starts.
-        process.clock.agree(self.server.now(), 0.0)
-        self._processes.append(process)
-        return process
+        clock.agree(self.server.now(), 0.0)
+        return Process(name, self._outside, clock, weather=(lambda: CALM) if calm else None)
 
     def _keep(self, name: str, start: Any, generation: int = 0) -> None:
         """Starts it, and its successor when it has died."""
@@ -208,10 +210,10 @@ class World:
             self.ledger.note(f"{process.name} is dead: {process.hits[-1:]}")
             self.hub.start(succeed, after=0.3 if self._calm else self.hub.random.choice((0.3, 1.2, 4.2)))
 
-        process.threads.on_death = died
+        process.threads.on_death.append(died)
 
     def _step_clocks(self) -> None:
-        """The primary moves to a host whose clock is wrong. (A process does not notice steps of its own host's.)"""
+        """The primary moves to a host whose clock is wrong. (A process does not notice steps of its host's clock.)"""
 
         def step() -> None:
             self.hub.sleep(self.hub.random.uniform(1.0, 6.0))
@@ -223,72 +225,35 @@ class World:
 
     def _produce(self, name: str) -> None:
         process = self._process(name)
+        person = Person(process, self.ledger, self._theme, many_lanes=self._many_lanes)
         self._producing.append(process)
+        acts, pauses = ((3, 9), (0.0, 0.3, 1.5)) if self._theme == "jobs" else ((8, 20), (0.0, 0.1, 0.5))
 
         def produce() -> None:
-            for _ in range(self.hub.random.randint(3, 9)):
-                self.hub.sleep(self.hub.random.choice((0.0, 0.3, 1.5)))
+            for _ in range(self.hub.random.randint(*acts)):
+                self.hub.sleep(self.hub.random.choice(pauses))
                 if self._calm:
                     break
-                self._act(process)
+                person.act()
             self._producing.remove(process)
 
         process.threads.start(produce)
 
-    def _act(self, process: Process) -> None:
-        act = self.hub.random.choices((self._enqueue, self._insert_foreign, self._cancel, self._recover), (8, 1, 2, 1))
-        with suppress(RecruiterError):
-            act[0](process)
+    def _repeat(
+        self, name: str, pause: float, act: Callable[[Person], None], until: Callable[[], bool] = lambda: False
+    ) -> None:
+        """A process that does the same again and again. If it is killed, it stays away."""
+        process = self._process(name)
+        person = Person(process, self.ledger, self._theme, many_lanes=self._many_lanes)
 
-    def _enqueue(self, process: Process) -> None:
-        now = process.clock.now()
-        jobs = []
-        tasks: tuple[str, ...] = self.hub.random.choice(
-            (("plain", "plain", "flaky", "once", "limited"),) * 7 + (("paced",),)
-        )
-        crowd = self._many_lanes and self.hub.random.random() < 0.5  # more than there is room for, and nothing to plan
-        if crowd:
-            tasks = ("plain", "flaky", "once")
-        for _ in range(self.hub.random.choice((4, 9)) if crowd else self.hub.random.choice((1, 1, 3))):
-            n = next(self._numbers)
-            task = self.hub.random.choice(tasks)
-            due = now + timedelta(seconds=self.hub.random.choice((0, 0, 0, 2)))
-            once, group = task == "once", f"g{n % 3}" if crowd else "generic"
-            of_job: Any = {"created_at": now, "scheduled_at": due, "at_most_once": once, "group": group}
-            jobs.append(Job(id=n, task=task, args={"n": n}, **of_job))
-        self._sent(
-            process, [job.id for job in jobs], lambda: process.store.scheduled.insert(list(map(encode_job, jobs)))
-        )
+        def repeat() -> None:
+            while not until():
+                self.hub.sleep(pause)
+                act(person)
 
-    def _sent(self, process: Process, ids: list[JobId], send: Any) -> None:
-        try:
-            errors = send()
-        except StoreError:
-            self.ledger.maybe.update(ids)
-            raise
-        assert errors == {}, errors
-        for id in ids:
-            self.ledger.acknowledged[id] = process.hub.now
-
-    def _insert_foreign(self, process: Process) -> None:
-        n = next(self._numbers)
-        document: Any = {"_id": n, "task": "plain", "args": {"n": n}}
-        self._sent(process, [n], lambda: process.store.scheduled.insert([document]))
-
-    def _cancel(self, process: Process) -> None:
-        if self.ledger.acknowledged:
-            with suppress(JobNotFound):
-                cancel(process.store, process.clock, self.hub.random.choice(list(self.ledger.acknowledged)))
-
-    def _recover(self, process: Process) -> None:
-        ended = [id for id in self.ledger.acknowledged if id in self.server.collections.get("archived", {})]
-        if ended:
-            id = self.hub.random.choice((ended[0], self.hub.random.choice(ended)))  # two people want the same one
-            job = replace(job_anew(process.store, id, process.clock.now(), None, again=True), id=next(self._numbers))
-            if in_own_transaction(process.store, lambda here: here.recover({id: encode_job(job)}, cancelled=True)):
-                self.ledger.acknowledged[job.id] = self.hub.now
+        process.threads.start(repeat)
 
     def _pause_scheduler(self) -> None:
-        """No more occurrences: everything that is there must come to its end."""
+        """Ends the occurrences, so that the world can come to rest."""
         scheduler = self.server.collections["schedulers"][URN]
         self.server.collections["schedulers"][URN] = {**scheduler, "paused": {"at": EPOCH}}
