@@ -251,6 +251,13 @@ MUTANTS = (
         "    *(206, 225, 251, 256, 267),\n",
         "tests/unit/test_meaning.py::test_a_passing_error_is_tried_again",
     ),
+    Mutant(
+        "locked_outcomes_dropped",
+        "the outcome of a job that another transaction holds is kept until it can be written",
+        "processes/worker/settler.py",
+        "            held_jobs.not_settled(locked, may_wait=math.inf)\n",
+        "            pass\n",
+    ),
     # -- holding
     Mutant(
         "late_hand_back",
@@ -367,7 +374,23 @@ MUTANTS = (
         "        return self._undeclared\n",
         "tests/steps/test_rescue.py::test_a_worker_that_declares_its_time_is_retired_after_that_time",
     ),
+    Mutant(
+        "unmarked_has_begun",
+        "a job that starts after a mark, and has none, has not begun when its worker died",
+        "steps/rescue.py",
+        "        if not ran and _starts_after_a_mark(job):\n",
+        "        if False:\n",
+        "tests/steps/test_rescue.py::test_a_job_without_the_mark_before_its_start_has_not_begun",
+    ),
     # -- repeating, limits
+    Mutant(
+        "rules_of_a_failed_read",
+        "a leader that could not read the limits asks again before it assigns jobs",
+        "processes/recruiter.py",
+        "            self._rules_at = 0.0  # no round may assign jobs by old rules, or by none\n",
+        "            pass\n",
+        "tests/steps/test_limits_counted.py::test_a_new_leader_assigns_no_job_before_it_has_read_the_limits",
+    ),
     Mutant(
         "occurrence_apart",
         "an occurrence and its scheduler are written together",
@@ -584,6 +607,22 @@ MUTANTS = (
         "tests/steps/test_flow_changes.py",
     ),
     Mutant(
+        "pauses_unnumbered",
+        "a late pause leaves the jobs that were stored after it",
+        "store/flow_steps.py",
+        """for name in ("flow.held", "flow.holds")}""",
+        """for name in ("flow.held",)}""",
+        "tests/steps/test_flow_changes.py",
+    ),
+    Mutant(
+        "cancelled_not_joined",
+        "a cancelled step that is recovered waits for the steps that were added before it",
+        _IN_SESSION,
+        """        may_come_back = {"done": False, "recovered_as": None}\n""",
+        """        may_come_back = {"done": False, "recovered_as": None, "why": "dependency-failed"}\n""",
+        "tests/steps/test_flow_changes.py",
+    ),
+    Mutant(
         "ends_cancelled",
         "a cancel leaves the steps that wait for the end of the flow",
         "store/flow_steps.py",
@@ -623,7 +662,29 @@ MUTANTS = (
         """{"$in": some}""",
         "tests/steps/test_flow_rules.py",
     ),
+    Mutant(
+        "own_end_unmarked",
+        "a step that ends in its own transaction leaves a marker",
+        "store/job_transaction.py",
+        "            for marker in map(marker_document, markers_of([succeeded.end])):\n",
+        "            for marker in ():\n",
+    ),
+    # -- keys
+    Mutant(
+        "key_unwritten",
+        "the key of a unique job is written in the transaction that stores the job",
+        _IN_SESSION,
+        '            self._unique_keys.replace_one({"_id": key}, stored, upsert=True)\n',
+        "            pass\n",
+    ),
     # -- effects exactly once
+    Mutant(
+        "own_end_apart",
+        "the writes of a job in its own transaction and its end are committed together",
+        "store/job_transaction.py",
+        "            yield lambda: ended.insert_one(RawBSONDocument(succeeded.document), session=session)\n",
+        "            yield lambda: ended.insert_one(RawBSONDocument(succeeded.document))\n",
+    ),
     Mutant(
         "token_unproved",
         "the token of a run is written together with a write on the roster that proves the hold",
