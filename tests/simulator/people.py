@@ -62,7 +62,7 @@ class Person:
             "jobs": {self._enqueue: 8},
             "flows": {self._start_flow: 4, self._control_flow: 5, self._enqueue: 1},
             "keys": {self._enqueue_with_key: 9},
-            "durable": {self._enqueue_durable: 5, self._signal: 6, self._enqueue: 1},
+            "durable": {self._enqueue_durable: 3, self._signal: 9, self._enqueue: 1},
         }
         for theme, acts in themes.items():
             if self._theme in (theme, "all"):
@@ -98,12 +98,12 @@ class Person:
         self._insert(jobs)
 
     def _enqueue_durable(self) -> None:
-        if self._random.random() < 0.5:
-            self._insert([self._job("counted")])
-            return
-        job = self._job("durable")
-        waits = {"waits": self._random.choice((0, 1, 2)), "patient": self._random.random() < 0.3}
-        self._insert([replace(job, args={"n": job.id, **waits})])
+        jobs = [self._job(self._random.choice(("counted", "durable", "durable"))) for _ in range(3)]
+        for number, job in enumerate(jobs):
+            if job.task == "durable":
+                waits = {"waits": self._random.choice((0, 1, 2)), "patient": self._random.random() < 0.3}
+                jobs[number] = replace(job, args={"n": job.id, **waits})
+        self._insert(jobs)
 
     def _insert(self, jobs: list[Job]) -> None:
         self._sent([job.id for job in jobs], list(map(encode_job, jobs)))
