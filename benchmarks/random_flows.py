@@ -3,8 +3,8 @@
     python benchmarks/random_flows.py [--flows N] [--seed S] [--at-once N] [--trouble-every SECONDS]
 
 Two recruiters, two workers and a cleaner run. Again and again, a process is killed and replaced, or frozen
-for seconds. Meanwhile users start flows of up to twelve steps that fail by chance, and pause, cancel, retry, recover
-and add to them. The cleaner forgets a flow ten seconds after its end, and some flows are added to, retried or
+for seconds. Meanwhile users start flows of steps that fail by chance, and pause, cancel, retry, recover and add to
+them (`tests/changed_flows.py`). The cleaner forgets a flow ten seconds after its end, and some flows are added to, retried or
 recovered at exactly that time. In the end each flow is checked:
 
 - no step is lost, waits forever or succeeds twice; a step that waited for a failure failed; a step that succeeded came
@@ -25,15 +25,13 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from recruiter import FlowHandle, FlowNotFound, FlowState, InvalidFlow, JobNotFound, ResultTimeout, Step
+from recruiter import FlowNotFound, ResultTimeout
 from recruiter.embedded import EmbeddedServer
-from recruiter.store.codec import flow_of
 from recruiter.store.database import Store
 
 HERE = Path(__file__).parent
@@ -43,6 +41,7 @@ sys.path.insert(0, str(HERE.parent))
 from flows import Fleet  # noqa: E402
 
 from tests.applications import flows  # noqa: E402
+from tests.changed_flows import ChangedFlow, wrong_ends  # noqa: E402
 
 SETTINGS = {
     "RECRUITER_CONSIDERED_DEAD_AFTER": "3s",
@@ -68,76 +67,36 @@ class Person:
 
     def __init__(self, store: Store, folder: str, number: int, seed: int) -> None:
         self.store = store
-        self.folder = folder
         self.rng = random.Random(f"{seed} {number}")
-        self.number = number
-        self.steps: list[Step[Any]] = []
         self.done: Counter[str] = Counter()
-        flow = flows.recruiter.flow(f"flow {number}")
-        for _ in range(self.rng.randint(1, 12)):
-            self.steps.append(flow.add(*self.step(), **self.dependencies()))
-        for end in ("on_success", "on_failure", "on_end"):
-            getattr(flow, end)(flows.try_luck, folder, f"{number} {end}", 0.0, 0.0, [])
-        self.handle: FlowHandle = flow.start()
 
-    def step(self) -> tuple[Any, ...]:
-        name = f"{self.number} step {len(self.steps)}"
-        taken = self.rng.sample(self.steps[-3:], min(len(self.steps), self.rng.choice((0, 0, 1, 2))))
-        fails, wait = self.rng.choice((0.0, 0.0, 0.2, 0.6)), self.rng.choice((0.0, 0.01, 0.3))
-        return flows.try_luck, self.folder, name, fails, wait, [step.result for step in taken]
+        def make(name: str, fails: float, wait: float, results: list[Any]) -> Any:
+            return flows.try_luck.job(folder, name, fails, wait, results)
 
-    def dependencies(self) -> dict[str, Any]:
-        chosen = self.rng.sample(self.steps, min(len(self.steps), self.rng.choice((0, 1, 1, 2, 12))))
-        anyhow = [step for step in chosen if self.rng.random() < 0.25]
-        return {"after": [step for step in chosen if step not in anyhow], "after_any": anyhow}
-
-    # -- what happens to it --------------------------------------------------------------------------------------------
+        self.flow = ChangedFlow(flows.recruiter, f"flow {number}", self.rng, make, time.sleep)
+        self.handle = self.flow.handle
 
     def live(self) -> Counter[str]:
-        acts = [self.pause, self.cancel, self.retry, self.recover, self.add]
         with suppress(Forgotten):
             for _ in range(self.rng.randint(0, 5)):
                 time.sleep(self.rng.choice((0.0, 0.05, 0.3, 1.0)))
-                self.attempt(self.rng.choice(acts))
+                self.change(ended=False)
             self.check()
             if self.rng.random() < 0.15:  # while the cleaner forgets it
                 time.sleep(KEPT_SECONDS - self.rng.random())
                 for _ in range(10):
-                    self.attempt(self.rng.choice([self.retry, self.recover, self.add]))
+                    self.change(ended=True)
                     time.sleep(0.2)
                 self.done["at the moment of cleaning"] += 1
                 self.check()
         return self.done
 
-    def attempt(self, act: Callable[[], None]) -> None:
+    def change(self, *, ended: bool) -> None:
         try:
-            act()
-            self.done[act.__name__] += 1
+            self.done[self.flow.change(ended=ended)] += 1
         except FlowNotFound as error:
             self.is_gone()
             raise Forgotten from error
-        except (InvalidFlow, JobNotFound):  # it has ended, is cancelled, or was recovered before
-            self.done["refused"] += 1
-
-    def pause(self) -> None:
-        self.handle.pause()
-        time.sleep(self.rng.random())
-        self.handle.resume()
-
-    def cancel(self) -> None:
-        self.handle.cancel()
-
-    def retry(self) -> None:
-        self.handle.retry()
-
-    def recover(self) -> None:
-        query = {"flow.id": self.handle.id, "done": False, "recovered_as": None, "flow.on": None}
-        failed = [job["_id"] for job in self.store.archived.collection.find(query, {"_id": 1})]
-        if failed:
-            flows.recruiter.recover(self.rng.choice(failed))
-
-    def add(self) -> None:
-        self.steps.append(self.handle.add(*self.step(), **self.dependencies()))
 
     # -- how it has ended ----------------------------------------------------------------------------------------------
 
@@ -156,8 +115,9 @@ class Person:
         if stored is None:  # forgotten while it was read, or before
             self.is_gone()
             raise Forgotten
-        self.check_steps(ended)
-        self.check_end(ended, stored)
+        added = [step.id for step in self.flow.steps]
+        wrong = list(wrong_ends(ended, stored.state, cancelled=stored.cancel is not None, added=added))
+        assert not wrong, "; ".join(wrong)
         self.done["checked"] += 1
 
     def facts(self) -> str:
@@ -177,36 +137,6 @@ class Person:
         waiting = self.store.scheduled.collection.count_documents({"flow.id": self.handle.id})
         assert waiting == 0, f"{waiting} steps wait in a flow that is forgotten"
         self.done["forgotten"] += 1
-
-    def check_steps(self, ended: list[dict[str, Any]]) -> None:
-        places = [(job, place) for job in ended if (place := flow_of(job)) is not None and place.on is None]
-        known = {place.step for _, place in places}
-        lost = {step.id for step in self.steps} - known
-        assert not lost, f"steps are lost: {lost}"
-        succeeded = Counter(place.step for job, place in places if job["done"])
-        assert not succeeded or max(succeeded.values()) == 1, "a step succeeded twice"
-        last = Counter(place.step for job, place in places if not job["done"] and job.get("recovered_as") is None)
-        assert not last or max(last.values()) == 1, "a step has two last jobs"
-        assert known == set(succeeded) | set(last), "a step neither succeeded nor failed"
-        for job, place in places:
-            missing = [other for other in place.after if other not in place.any and other not in succeeded]
-            assert not (job["done"] and missing), "a step succeeded before the steps that it waits for"
-            blamed = job["why"] == "dependency-failed" and job.get("recovered_as") is None
-            assert missing or not blamed, "a step failed for dependencies that have succeeded"
-
-    def check_end(self, ended: list[dict[str, Any]], stored: Any) -> None:
-        jobs = [job for job in ended if job["flow"].get("on") is None]
-        succeeded = {job["flow"]["step"] for job in jobs if job["done"]}
-        is_success = succeeded == {job["flow"]["step"] for job in jobs}
-        otherwise = FlowState.FAILED if stored.cancel is None else FlowState.CANCELLED
-        wanted = FlowState.SUCCEEDED if is_success else otherwise
-        assert stored.state is wanted, f"it is {stored.state.value}, and its steps say {wanted.value}"
-        ends = Counter(job["flow"]["on"] for job in ended if job["flow"].get("on") and not job.get("recovered_from"))
-        assert ends["end"] == ends["success" if is_success else "failure"] == 1, (
-            f"the ends were made {dict(ends)} times"
-        )
-        assert max(ends.values()) == 1, f"the ends were made {dict(ends)} times"
-        assert all(job["done"] for job in ended if job["flow"].get("on")), "a step at the end of the flow failed"
 
 
 class Trouble(threading.Thread):
