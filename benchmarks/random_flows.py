@@ -4,8 +4,8 @@
 
 Two recruiters, two workers and a cleaner run. Again and again, a process is killed and replaced, or frozen
 for seconds. Meanwhile users start flows of steps that fail by chance, and pause, cancel, retry, recover and add to
-them (`tests/changed_flows.py`). The cleaner forgets a flow ten seconds after its end, and some flows are added to, retried or
-recovered at exactly that time. In the end each flow is checked:
+them (`tests/changed_flows.py`). The cleaner forgets a flow ten seconds after its end, and some flows are added to,
+retried or recovered at exactly that time. In the end each flow is checked:
 
 - no step is lost, waits forever or succeeds twice; a step that waited for a failure failed; a step that succeeded came
   after its dependencies

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -26,21 +27,29 @@ class EmbeddedReplicaSet:
     `arbiter`, the last of them only votes."""
 
     def __init__(
-        self, nodes: int = 3, *, binary: str | None = None, replica_set: str = "recruiter", arbiter: bool = False
+        self,
+        nodes: int = 3,
+        *,
+        binary: str | None = None,
+        replica_set: str = "recruiter",
+        arbiter: bool = False,
+        folders: Sequence[Path] | None = None,
     ) -> None:
+        """`folders` are those of the nodes; otherwise they have temporary ones."""
         self.nodes: list[EmbeddedServer] = []
         self.replica_set = replica_set
         self._size = nodes
         self._binary = binary
         self._arbiter = arbiter
+        self._folders = folders
         self._finish: weakref.finalize[..., EmbeddedReplicaSet] | None = None
 
     def start(self) -> str:
         """Start all nodes, wait for a primary, and return the URI."""
         temporary = TemporaryFolder()
+        folders = self._folders or [temporary.path / f"node-{n}" for n in range(self._size)]
         self.nodes = [
-            _Node(temporary.path / f"node-{n}", binary=self._binary, replica_set=self.replica_set, extra=SMALL)
-            for n in range(self._size)
+            _Node(folder, binary=self._binary, replica_set=self.replica_set, extra=SMALL) for folder in folders
         ]
         self._finish = weakref.finalize(self, _end_nodes, self.nodes, temporary)
         try:

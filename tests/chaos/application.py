@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import bisect
 import os
+import random
 import time
 from pathlib import Path
+from typing import Any
 
 from recruiter import Recruiter, RetryManyTimes, SignalTimeout, current_job
 from tests.chaos.ledger import Ledger
@@ -21,8 +23,15 @@ MOST_LIMITED = 3
 """How many jobs of `limited` may run at once."""
 RATE, RATE_SECONDS = 3, 1.0
 """How many jobs of `paced` may start in so many seconds."""
+UNCHANGED = "chaos"
+"""The name of the flows that nobody changes."""
 STEPS = 4
 """Steps of a flow: one, then two, then one that waits for both. Their numbers follow each other."""
+SHARED = "shared"
+"""The group whose tenants take turns."""
+BURST, SMALL_TENANTS = 25, 3
+"""A burst of jobs of `fair`, stored together: first those of a tenant with many, then one for each small tenant. Their
+numbers follow each other."""
 _KEYS = 5
 TICK = "chaos:tick"
 
@@ -146,6 +155,38 @@ def throttled(n: int) -> int:
     return _ended(_run(n))
 
 
+@recruiter.task(group=SHARED)
+def fair(n: int) -> int:
+    """Its tenants take turns, see `tenant_of`."""
+    return _ended(_run(n, 0.02))
+
+
+@recruiter.task
+def mended(n: int) -> int:
+    """Half of them fail for good, until a user recovers them."""
+    _ended(_run(n))
+    if random.random() < 0.5:
+        raise ValueError(f"{n} fails by chance")
+    return n
+
+
+@recruiter.task(retry=RetryManyTimes(1, 0.05))
+def changed(name: str, fails: float, wait: float, results: list[Any], grows: bool = False) -> str:
+    """A step of a flow that users change. It fails so often, and may add a step that its dependents wait for."""
+    del results
+    _run(0, wait)
+    try:
+        if grows:
+            job, flow = changed.job(f"{name} grown", 0.0, 0.0, []), current_job.flow
+            step = flow.add(job, name=f"{name} grown", before_dependents=True)
+            ledger.write("grew", flow=str(flow.id), step=str(step.id))
+        if random.random() < fails:
+            raise ValueError(f"{name} fails by chance")
+        return name
+    finally:
+        _ended(0)
+
+
 @recruiter.every("1 second", urn=TICK, late="all")
 def tick() -> None:
     _ended(_run(0))
@@ -154,7 +195,7 @@ def tick() -> None:
 _KINDS = (
     *((0, "slow"), (2, "once"), (22, "limited"), (24, "flaky"), (72, "part"), (72 + 2 * STEPS, "alone")),
     *((85, "paced"), (88, "counted"), (94, "durable"), (100, "ordered"), (106, "latest"), (112, "throttled")),
-    (115, "plain"),
+    *((115, "mended"), (125, "fair"), (125 + 2 * BURST, "plain")),
 )
 """Of a thousand jobs: from which on they are of which task."""
 _FROM = [first for first, _ in _KINDS]
@@ -175,6 +216,16 @@ def waits_for(n: int) -> list[int]:
     """The steps that step `n` of a flow waits for."""
     first = flow_of(n)
     return [[], [first], [first], [first + 1, first + 2]][n - first]
+
+
+def burst_of(n: int) -> int:
+    """The first number of the burst that job `n` of `fair` is of."""
+    return n - n % BURST
+
+
+def tenant_of(n: int) -> str:
+    small = n % BURST - (BURST - SMALL_TENANTS)
+    return "large" if small < 0 else f"small {small}"
 
 
 def to_be_cancelled(n: int) -> bool:

@@ -9,25 +9,28 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
+from tests.changed_flows import wrong_ends
 from tests.chaos.application import (
+    BURST,
     MOST_LIMITED,
     RATE,
     RATE_SECONDS,
     STEPS,
     THROTTLED_SECONDS,
     TICK,
+    burst_of,
     flow_of,
+    tenant_of,
     to_be_cancelled,
     waits_for,
 )
+from tests.chaos.evidence import Document, Evidence, FlowEnd, Run, UniqueSend, by_job, crashes, executions, number_of
 from tests.chaos.faults import Fault
-
-Document = Mapping[str, Any]
+from tests.chaos.lateness import late_results
 
 _SETTLED_WITHIN = 5.0
 """Seconds from the end of a run until it is on record, if nothing is in the way; and until a worker that has lost its
@@ -36,78 +39,10 @@ _LEADS_AGAIN = 10.0
 """Seconds until MongoDB is of use again after a fault of its own, on a slow machine."""
 _MANY, _VERY_MANY = 20, 300
 """From so many faults of processes on, chance does not keep them from the children; nor from those that run a job."""
+_FEW = 10
+"""Jobs of small tenants, from which on their places in the order of starts say something."""
 _HELD_BEFORE = 15
 """Jobs that all workers together may have been given and not started yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One execution of a job, as its own process has written it down."""
-
-    job: str
-    task: str
-    worker: str
-    pid: int
-    attempt: int
-    start: float
-    end: float | None
-    """None when it never came to its end."""
-
-    @property
-    def supervisor(self) -> int:
-        """The pid in the worker's id: HOST:PID:TOKEN."""
-        return int(self.worker.rsplit(":", 2)[1])
-
-
-@dataclass(frozen=True, slots=True)
-class UniqueSend:
-    """A job of which there may be one of its key at a time, as its producer has sent it."""
-
-    key: str
-    job: str
-    """The id that it was told, of a new job or of the one that was there."""
-    new: bool
-    asked_at: float
-    acknowledged_at: float
-    number: int = 0
-
-
-@dataclass
-class Evidence:
-    acknowledged: dict[int, str]
-    """Number of the job → its id."""
-    asked: set[int]
-    """Every number that was ever asked for; those not acknowledged may exist or not."""
-    runs: list[Run]
-    faults: list[Fault]
-    scheduled: list[Document]
-    archived: list[Document]
-    roster: list[Document] = field(default_factory=list)
-    orphans: list[str] = field(default_factory=list)
-    stopping: list[str] = field(default_factory=list)
-    """What went wrong when the fleet was asked to stop."""
-    mistakes: list[str] = field(default_factory=list)
-    """Lines of the logs in which a process speaks of a mistake of its own."""
-    unique: list[UniqueSend] = field(default_factory=list)
-    effects: dict[int, int] = field(default_factory=dict)
-    """What the jobs with a transaction of their own have left, by their number: how often."""
-    charges: list[Run] = field(default_factory=list)
-    """The runs of the step of `durable` that must be done once."""
-    signalled: dict[str, float] = field(default_factory=dict)
-    """Jobs whose signal was acknowledged, and when."""
-    timed_out: dict[str, float] = field(default_factory=dict)
-    """Jobs whose wait for the signal timed out, and when."""
-    orders: set[int] = field(default_factory=set)
-    """The documents that producers have committed together with a job, by its number."""
-    debounced: list[UniqueSend] = field(default_factory=list)
-    throttled: list[UniqueSend] = field(default_factory=list)
-    epoch: float = 0.0
-    """The Unix time at which the monotonic clock was zero."""
-    dead_after: float = 15.0
-
-    @property
-    def documents(self) -> Iterable[Document]:
-        return itertools.chain(self.scheduled, self.archived)
 
 
 @dataclass(frozen=True)
@@ -122,7 +57,8 @@ def check(evidence: Evidence) -> list[Violation]:
         *(_nothing_lost, _one_record_each, _right_results, _runs_explained, _crashes_explained, _at_most_once),
         *(_losses_explained, _limit_held, _rate_held, _one_of_a_key, _flows_whole, _flows_in_order, _effects_once),
         *(_steps_once, _signals_received, _orders_with_jobs, _last_call_wins, _periods_held),
-        *(_each_occurrence_once, _nothing_left, _no_mistakes, _faults_came),
+        *(_turns_taken, _changed_flows_end_right, _recovered_once),
+        *(_each_occurrence_once, _results_in_time, _nothing_left, _no_mistakes, _faults_came),
     )
     return [violation for rule in rules for violation in rule(evidence)]
 
@@ -145,7 +81,8 @@ def _one_record_each(evidence: Evidence) -> Iterator[Violation]:
     both = {d["_id"] for d in evidence.scheduled} & {d["_id"] for d in evidence.archived}
     for id in both:
         yield Violation("one record each", f"job {id} waits and has ended at once")
-    numbers = Counter(number for d in evidence.documents if (number := _number(d)) is not None)
+    own = (document for document in evidence.documents if document.get("recovered_from") is None)
+    numbers = Counter(number for d in own if (number := number_of(d)) is not None)
     for number, count in numbers.items():
         if count > 1:
             yield Violation("one record each", f"number {number} became {count} jobs")
@@ -156,14 +93,14 @@ def _one_record_each(evidence: Evidence) -> Iterator[Violation]:
 def _right_results(evidence: Evidence) -> Iterator[Violation]:
     """What has ended has ended well, or was killed by us so often that it was set aside, or was lost as at-most-once,
     or waited for one of those, or was to be cancelled."""
-    failed = {_number(document) for document in evidence.archived if not document.get("done")}
+    failed = {number_of(document) for document in evidence.archived if not document.get("done")}
     for document in evidence.archived:
-        number, id = _number(document), document["_id"]
+        number, id = number_of(document), document["_id"]
         if document.get("done"):
             if number is not None and document.get("result") != number:
                 yield Violation("right results", f"job {id} ended with {document.get('result')!r} instead of {number}")
-        elif (
-            not _excused(document, failed) and _crashes(document) < 2
+        elif document["task"] != "changed" and (
+            not _excused(document, failed) and crashes(document) < 2
         ):  # the rule for jobs that kill their process needs more deaths than that
             last = document.get("last_execution") or {}
             told = f"{document.get('reason')}; {last.get('class')}: {str(last.get('message'))[:300]}"
@@ -172,9 +109,11 @@ def _right_results(evidence: Evidence) -> Iterator[Violation]:
 
 def _excused(document: Document, failed: set[int | None]) -> bool:
     if document.get("why") == "dependency-failed":
-        return bool(failed.intersection(waits_for(_number(document) or 0)))
+        return bool(failed.intersection(waits_for(number_of(document) or 0)))
     if document.get("why") == "cancelled":
-        return document["task"] == "slow" and to_be_cancelled(_number(document) or 0)
+        return document["task"] == "slow" and to_be_cancelled(number_of(document) or 0)
+    if document["task"] == "mended":
+        return (document.get("last_execution") or {}).get("class") == ValueError.__name__
     return bool(document.get("at_most_once")) and document.get("why") == "lost"
 
 
@@ -197,10 +136,10 @@ def _crashes_explained(evidence: Evidence) -> Iterator[Violation]:
     hits = Hits(evidence.faults, evidence.dead_after)
     runs: dict[str, list[Run]] | None = None
     for document in evidence.archived:
-        for execution in _executions(document):
+        for execution in executions(document):
             if not execution.get("crashed"):
                 continue
-            runs = _by_job(evidence.runs) if runs is None else runs
+            runs = by_job(evidence.runs) if runs is None else runs
             worker = str(execution.get("worker"))
             pids = {run.pid for run in runs.get(str(document["_id"]), []) if run.worker == worker}
             ended_at = execution.get("ended_at")
@@ -210,7 +149,7 @@ def _crashes_explained(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _at_most_once(evidence: Evidence) -> Iterator[Violation]:
-    for id, runs in _by_job(run for run in evidence.runs if run.task == "once").items():
+    for id, runs in by_job(run for run in evidence.runs if run.task == "once").items():
         if len(runs) > 1:
             yield Violation("at most once", f"job {id} started {len(runs)} times: {[r.worker for r in runs]}")
 
@@ -281,7 +220,7 @@ def _one_of_a_key(evidence: Evidence) -> Iterator[Violation]:
 
 def _flows_whole(evidence: Evidence) -> Iterator[Violation]:
     """Of each flow all steps were stored, or none."""
-    numbers = (_number(document) for document in evidence.documents if document["task"] == "part")
+    numbers = (number_of(document) for document in evidence.documents if document["task"] == "part")
     for first, count in Counter(flow_of(number) for number in numbers if number is not None).items():
         if count != STEPS:
             yield Violation("flows whole", f"flow {first} has {count} of {STEPS} steps")
@@ -289,7 +228,7 @@ def _flows_whole(evidence: Evidence) -> Iterator[Violation]:
 
 def _flows_in_order(evidence: Evidence) -> Iterator[Violation]:
     """No step started before those that it waits for had come to their end."""
-    numbers = {str(d["_id"]): _number(d) or 0 for d in evidence.documents if d["task"] == "part"}
+    numbers = {str(d["_id"]): number_of(d) or 0 for d in evidence.documents if d["task"] == "part"}
     starts: dict[int, float] = {}
     ends: dict[int, float] = {}
     for run in evidence.runs:
@@ -306,7 +245,7 @@ def _flows_in_order(evidence: Evidence) -> Iterator[Violation]:
 
 def _effects_once(evidence: Evidence) -> Iterator[Violation]:
     """What a job wrote in its own transaction is there once if the job succeeded, and not at all otherwise."""
-    wanted = {_number(d): int(bool(d.get("done"))) for d in evidence.documents if d["task"] == "counted"}
+    wanted = {number_of(d): int(bool(d.get("done"))) for d in evidence.documents if d["task"] == "counted"}
     for number in wanted.keys() | evidence.effects.keys():
         found = evidence.effects.get(number or 0, 0)
         if found != wanted.get(number, 0):
@@ -318,7 +257,7 @@ def _effects_once(evidence: Evidence) -> Iterator[Violation]:
 def _steps_once(evidence: Evidence) -> Iterator[Violation]:
     """A durable step is done once; again only if a fault came before its checkpoint could be stored."""
     hits = Hits(evidence.faults, evidence.dead_after)
-    charges = _by_job(evidence.charges)
+    charges = by_job(evidence.charges)
     for document in evidence.archived:
         if document["task"] == "durable":
             mine = charges.get(str(document["_id"]), [])
@@ -336,7 +275,7 @@ def _signals_received(evidence: Evidence) -> Iterator[Violation]:
 
 def _orders_with_jobs(evidence: Evidence) -> Iterator[Violation]:
     """A job and a document that were committed together are both there; of a transaction that was given up neither."""
-    jobs = {_number(document) for document in evidence.documents if document["task"] == "ordered"}
+    jobs = {number_of(document) for document in evidence.documents if document["task"] == "ordered"}
     for number in jobs.symmetric_difference(evidence.orders):
         which = "a document without its job" if number in evidence.orders else "a job without its document"
         yield Violation("orders with jobs", f"number {number}: {which}")
@@ -345,7 +284,7 @@ def _orders_with_jobs(evidence: Evidence) -> Iterator[Violation]:
 def _last_call_wins(evidence: Evidence) -> Iterator[Violation]:
     """A debounced or throttled job runs with the number of its last call: not with one whose call was over before
     another began."""
-    numbers = {str(d["_id"]): _number(d) for d in evidence.archived if d["task"] in ("latest", "throttled")}
+    numbers = {str(d["_id"]): number_of(d) for d in evidence.archived if d["task"] in ("latest", "throttled")}
     sends = [*evidence.debounced, *evidence.throttled]
     over = {(send.job, send.number): send.acknowledged_at for send in sends}
     for send in sends:
@@ -368,6 +307,58 @@ def _periods_held(evidence: Evidence) -> Iterator[Violation]:
         for before, after in itertools.pairwise(moments):
             if after - before < THROTTLED_SECONDS / 2:
                 yield Violation("periods held", f"two jobs of key {key} started {after - before:.2f} s apart")
+
+
+def _turns_taken(evidence: Evidence) -> Iterator[Violation]:
+    """The one job of a small tenant does not wait for the many of a large one that were stored with it. Faults may hold
+    up single jobs, so most of them decide."""
+    numbers = {str(d["_id"]): number_of(d) or 0 for d in evidence.documents if d["task"] == "fair"}
+    starts: dict[int, float] = {}
+    for run in evidence.runs:
+        if run.task == "fair" and run.job in numbers:
+            number = numbers[run.job]
+            starts[number] = min(run.start, starts.get(number, run.start))
+    small, late = 0, 0
+    for first in {burst_of(number) for number in starts}:
+        burst = range(first, first + BURST)
+        large = sorted(starts[n] for n in burst if n in starts and tenant_of(n) == "large")
+        for number in burst:
+            if number in starts and tenant_of(number) != "large":
+                small += 1
+                late += bisect.bisect_left(large, starts[number]) > len(large) / 2
+    if small >= _FEW and late > small / 2:
+        yield Violation("turns taken", f"{late} of {small} jobs of small tenants started after most of a large one's")
+
+
+def _changed_flows_end_right(evidence: Evidence) -> Iterator[Violation]:
+    """A flow that users changed has the outcome of its steps, and no step is lost or doubled."""
+    jobs: dict[str, list[Document]] = defaultdict(list)
+    for document in evidence.archived:
+        if document["task"] == "changed" and document.get("flow") is not None:
+            jobs[str(document["flow"]["id"])].append(document)
+    for id in evidence.flows.keys() | jobs.keys():
+        end = evidence.flows.get(id, FlowEnd())
+        if not end.state.ended:
+            yield Violation("changed flows end right", f"flow {id} is {end.state.value}")
+        else:
+            for wrong in wrong_ends(jobs[id], end.state, cancelled=end.is_cancelled, added=end.steps):
+                yield Violation("changed flows end right", f"flow {id}: {wrong}")
+
+
+def _recovered_once(evidence: Evidence) -> Iterator[Violation]:
+    """Users recover each failed job at the same time, and each becomes one other job."""
+    mended = [document for document in evidence.documents if document["task"] == "mended"]
+    copies = Counter(str(d["recovered_from"]) for d in mended if d.get("recovered_from") is not None)
+    for document in mended:
+        wanted, id = int(document.get("recovered_as") is not None), str(document["_id"])
+        if copies[id] != wanted:
+            yield Violation("recovered once", f"job {id} was recovered {wanted} times and became {copies[id]} jobs")
+
+
+def _results_in_time(evidence: Evidence) -> Iterator[Violation]:
+    for late in late_results(evidence):
+        if not late.cause:
+            yield Violation("results in time", f"job {late.job} of {late.task} came {late.seconds:.1f} s too late")
 
 
 def _each_occurrence_once(evidence: Evidence) -> Iterator[Violation]:
@@ -455,33 +446,9 @@ def _joined(times: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 
 def surplus_runs(evidence: Evidence) -> Iterator[tuple[Document, list[Run], int]]:
     """The jobs that ran more often than attempts are recorded, their runs, and how many too many."""
-    runs = _by_job(evidence.runs)
+    runs = by_job(evidence.runs)
     for document in evidence.archived:
         mine = runs.get(str(document["_id"]), [])
         surplus = len(mine) - int(document.get("attempts") or 0) - int(document.get("snoozes") or 0)
         if surplus > 0:
             yield document, mine, surplus
-
-
-def _by_job(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    found: dict[str, list[Run]] = defaultdict(list)
-    for run in runs:
-        found[run.job].append(run)
-    return found
-
-
-def _number(document: Document) -> int | None:
-    """Which of our jobs it is; occurrences have none."""
-    if document.get("urn") is not None:
-        return None
-    arguments = document.get("args")
-    first = next(iter(arguments.values() if isinstance(arguments, Mapping) else arguments or ()), None)
-    return int(first) if first is not None else None
-
-
-def _crashes(document: Document) -> int:
-    return sum(1 for execution in _executions(document) if execution.get("crashed"))
-
-
-def _executions(document: Document) -> list[Document]:
-    return document.get("executions") or [document.get("last_execution") or {}]

@@ -9,14 +9,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pymongo import MongoClient
+from pymongo import MongoClient, timeout
 from pymongo.errors import PyMongoError
 
 from tests.chaos.fleet import Child, Fleet, Member
+from tests.chaos.hosts import Hosts
 from tests.chaos.ledger import Ledger
 from tests.replica_set import EmbeddedReplicaSet
 
@@ -28,7 +30,26 @@ _STORM = 30.0
 """Seconds of a storm of MongoDB, and between two of them."""
 _TRIES = 5
 _STOPPED_WITHIN = 20.0
-"""Seconds that a rolling restart waits for one worker; one that is frozen meanwhile stops later."""
+"""Seconds that a rolling restart waits for one process; one that is frozen meanwhile stops later."""
+_PAIRED = 0.1
+"""How often another process is hit at the same moment."""
+_STEPS = (-30, -3, 3, 30)
+_STEPS_OF_HOST = (-86_400, *_STEPS, 86_400)
+"""Seconds by which clocks are moved."""
+_BALLAST_BYTES, _BALLAST_WITHIN = 1 << 20, 10.0
+"""What is written to a full disk until the node refuses it, and for how many seconds at most."""
+
+Weighted = Sequence[tuple[Callable[[], None], int]]
+"""Faults, and how often each comes."""
+_ROLES = {
+    "worker": (6, 4, 3),
+    "leader": (6, 3, 3),
+    "cleaner": (1, 1, 1),
+    "producer": (3, 1, 1),
+    "inline": (3, 1, 1),
+    "user": (1, 1, 1),
+}
+"""How often a process of each role is killed, frozen, and asked to stop."""
 
 
 @dataclass
@@ -39,6 +60,10 @@ class Fault:
     """Which processes were hit; empty where it was MongoDB, which hits everybody."""
     until: float = 0.0
     """When the cause was taken away; 0 as long as it is there."""
+    is_paired: bool = False
+    """Whether another process was hit at the same moment, before this one."""
+    held: set[str] = field(default_factory=set)
+    """The jobs that the roster gave to the processes that were hit, until their workers were retired."""
 
     @property
     def hits_everybody(self) -> bool:
@@ -46,8 +71,20 @@ class Fault:
 
     @property
     def is_polite(self) -> bool:
-        """Whether the processes were asked to stop, and could do so in their own time."""
-        return self.kind.endswith(("restarted", "restart"))
+        """Whether the processes could go on: they were asked to stop, and could do so in their own time, or only their
+        clock was set."""
+        return self.kind.endswith(("restarted", "restart", "clock set"))
+
+    @property
+    def end(self) -> float:
+        return self.until or self.at
+
+
+class _Now(threading.local):
+    """What this thread breaks now."""
+
+    is_paired = False
+    count = 0
 
 
 class Faults:
@@ -57,6 +94,7 @@ class Faults:
         self,
         fleet: Fleet,
         replica_set: EmbeddedReplicaSet,
+        hosts: Hosts,
         folder: Path,
         *,
         seed: int,
@@ -67,18 +105,24 @@ class Faults:
         self.faults: list[Fault] = []
         self._fleet = fleet
         self._set = replica_set
+        self._hosts = hosts
         self._ledger = Ledger(folder, "faults")
         self._chance = random.Random(seed)
         self._dead_after = dead_after
         self._frozen: set[int] = set()
         self._stop = threading.Event()
         self._rolling: threading.Thread | None = None
+        self._now = _Now()
 
     # -- processes -----------------------------------------------------------------------------------------------
 
     def kill_child(self) -> None:
         for child in self._child():
             self._kill("child killed", [child.pid], self._chance.choice(_DEADLY), also=[child.guard])
+
+    def freeze_child(self) -> None:
+        for child in self._child():
+            self._freeze("child frozen", [child.pid], self._dead_after * self._chance.choice((0.1, 0.5, 1.5)))
 
     def kill_guard(self) -> None:
         for child in self._child():
@@ -88,66 +132,48 @@ class Faults:
         children = worker.children()
         self._kill(AT_LAST, [child.pid for child in children], also=[child.guard for child in children])
 
-    def kill_worker(self) -> None:
-        for worker in self._worker():
-            self._kill("worker killed", [worker.pid])
+    def kill(self, role: str) -> None:
+        for member in self._member(role):
+            self._kill(f"{role} killed", [member.pid])
 
-    def kill_leader(self) -> None:
-        for leader in self._leader():
-            self._kill("leader killed", [leader.pid])
+    def freeze(self, role: str) -> None:
+        """Of a worker only the supervisor, or everything below it too; shorter or longer than it takes to be declared
+        dead."""
+        for member in self._member(role):
+            pids = member.family() if role == "worker" and self._chance.random() < 0.5 else [member.pid]
+            self._freeze(f"{role} frozen", pids, self._dead_after * self._chance.choice((0.5, 1.5, 2.0)))
 
-    def kill_producer(self) -> None:
-        running = [producer for producer in self._fleet.producers if producer.running]
-        if running:
-            self._kill("producer killed", [self._chance.choice(running).pid])
+    def restart(self, role: str) -> None:
+        for member in self._member(role):
+            self._note(f"{role} restarted", member.family())
+            member.signal(signal.SIGTERM)
 
-    def kill_cleaner(self) -> None:
-        self._kill("cleaner killed", [self._fleet.cleaner.pid])
-
-    def freeze_worker(self) -> None:
-        """Only the supervisor, or everything below it too; shorter or longer than it takes to be declared dead."""
-        for worker in self._worker():
-            pids = worker.family() if self._chance.random() < 0.5 else [worker.pid]
-            self._freeze("worker frozen", pids, self._dead_after * self._chance.choice((0.5, 1.5, 2.0)))
-
-    def kill_inline(self) -> None:
-        self._kill("inline killed", [self._fleet.inline.pid])
-
-    def freeze_inline(self) -> None:
-        seconds = self._dead_after * self._chance.choice((0.5, 1.5))
-        self._freeze("inline frozen", [self._fleet.inline.pid], seconds)
-
-    def freeze_leader(self) -> None:
-        for leader in self._leader():
-            self._freeze("leader frozen", [leader.pid], self._dead_after * self._chance.choice((0.5, 1.5)))
-
-    def restart_worker(self) -> None:
-        for worker in self._worker():
-            self._note("worker restarted", worker.family())
-            worker.signal(signal.SIGTERM)
-
-    def restart_all_workers(self) -> None:
-        """A deploy: one worker after the other stops as it was asked to, and its successor starts. Other faults go on
+    def restart_all(self) -> None:
+        """A deploy: one process after the other stops as it was asked to, and its successor starts. Other faults go on
         meanwhile."""
         if self._rolling is None or not self._rolling.is_alive():
-            self._rolling = threading.Thread(target=self._restart_all_workers, name="rolling restart")
+            self._rolling = threading.Thread(target=self._restart_all, name="rolling restart")
             self._rolling.start()
 
-    def _restart_all_workers(self) -> None:
-        fault = self._note("rolling restart", [pid for worker in self._fleet.workers for pid in worker.family()])
-        for worker in self._fleet.workers:
-            old = worker.process
-            worker.signal(signal.SIGTERM)
+    def _restart_all(self) -> None:
+        members = [member for member in self._fleet.members if member.running]
+        fault = self._note("rolling restart", [pid for member in members for pid in member.family()])
+        for member in members:
+            old = member.process
+            member.signal(signal.SIGTERM)
             deadline = time.monotonic() + _STOPPED_WITHIN
             while old.poll() is None and time.monotonic() < deadline and not self._stop.is_set():
                 self._stop.wait(0.05)
             self._fleet.keep()
         self._healed(fault)
 
-    def restart_leader(self) -> None:
-        for leader in self._leader():
-            self._note("leader restarted", [leader.pid])
-            leader.signal(signal.SIGTERM)
+    def set_host_clock(self) -> None:
+        """The clock of the host of the fleet, for a while; MongoDB has its own."""
+        clock = self._hosts.clock_of_fleet
+        if clock is not None:
+            fault = self._note("host clock set")
+            clock.step(self._chance.choice(_STEPS_OF_HOST))
+            self._heal_after(self._chance.uniform(1.0, 5.0), fault, lambda: clock.step(0))
 
     # -- MongoDB -------------------------------------------------------------------------------------------------
 
@@ -180,6 +206,33 @@ class Faults:
         self._set.primary()
         self._healed(fault)
 
+    def fill_disk(self) -> None:
+        """Of the primary, until it refuses to write or ends; then there is room again, and it starts again."""
+        node = self._set.primary()
+        place = self._set.nodes.index(node)
+        disk = self._hosts.disks[place]
+        fault = self._note("primary disk full")
+        if disk.fill():
+            _write_until_refused(node.address)
+            self._rest(1.0, 4.0)
+        disk.free()
+        self._set.kill(node)
+        self._set.restart(node)
+        client: MongoClient[Any] = MongoClient(self._set.uri)
+        with suppress(PyMongoError), client, timeout(_BALLAST_WITHIN):
+            client.drop_database("ballast")
+        self._healed(fault)
+
+    def set_clock(self) -> None:
+        """The clock of the primary, for a while."""
+        clock = self._hosts.clocks[self._set.nodes.index(self._set.primary())]
+        fault = self._note("primary clock set")
+        clock.step(self._chance.choice(_STEPS))
+        self._rest(2.0, 6.0)
+        clock.step(0)
+        self._set.primary()
+        self._healed(fault)
+
     def stop_everything(self) -> None:
         fault = self._note("MongoDB stopped")
         for node in self._set.nodes:
@@ -192,15 +245,15 @@ class Faults:
 
     # -- a run ---------------------------------------------------------------------------------------------------
 
-    def run(self, seconds: float, pause: float, database_pause: float) -> None:
-        """Breaks processes and the database, each in its own pace, for so long; then everything is mended."""
+    def run(self, is_over: Callable[[], bool], pause: float, database_pause: float) -> None:
+        """Breaks processes and the database, each in its own pace, until all work was sent; then mends everything."""
         database = threading.Thread(
-            target=self._loop, args=(self._database_faults(), seconds, database_pause), kwargs={"storms": True}
+            target=self._loop, args=(self._database_faults(), is_over, database_pause), kwargs={"storms": True}
         )
         keeper = threading.Thread(target=self._keep, name="keeper")
         database.start()
         keeper.start()
-        self._loop(self._process_faults(), seconds, pause)
+        self._loop(self._process_faults(), is_over, pause)
         database.join()
         self._stop.set()
         keeper.join()
@@ -213,39 +266,47 @@ class Faults:
         while not self._stop.wait(0.2):
             self._fleet.keep()
 
-    def _process_faults(self) -> list[tuple[Callable[[], None], int]]:
+    def _process_faults(self) -> Weighted:
+        of_roles = [
+            (partial(act, role), weight)
+            for role, weights in _ROLES.items()
+            for act, weight in zip((self.kill, self.freeze, self.restart), weights, strict=True)
+        ]
+        own_clock = [(self.set_host_clock, 1)] if self._hosts.clock_of_fleet is not None else []
         return [
-            *(
-                (self.kill_child, 55),
-                (self.kill_guard, 5),
-                (self.kill_worker, 6),
-                (self.kill_leader, 6),
-                (self.freeze_worker, 4),
-            ),
-            *((self.freeze_leader, 3), (self.restart_worker, 3), (self.restart_leader, 3)),
-            *((self.kill_producer, 3), (self.kill_cleaner, 1), (self.restart_all_workers, 1)),
-            *((self.kill_inline, 3), (self.freeze_inline, 1)),
+            *((self.kill_child, 55), (self.freeze_child, 3), (self.kill_guard, 5), (self.restart_all, 1)),
+            *(*of_roles, *own_clock),
         ]
 
-    def _database_faults(self) -> list[tuple[Callable[[], None], int]]:
-        return [(self.step_down, 5), (self.kill_primary, 3), (self.freeze_primary, 2), (self.stop_everything, 1)]
+    def _database_faults(self) -> Weighted:
+        return [
+            *((self.step_down, 10), (self.kill_primary, 6), (self.freeze_primary, 4), (self.stop_everything, 2)),
+            *([(self.fill_disk, 2)] if self._hosts.disks else []),
+            *([(self.set_clock, 2)] if self._hosts.clocks else []),
+        ]
 
-    def _loop(
-        self, kinds: list[tuple[Callable[[], None], int]], seconds: float, pause: float, *, storms: bool = False
-    ) -> None:
+    def _loop(self, kinds: Weighted, is_over: Callable[[], bool], pause: float, *, storms: bool = False) -> None:
         """With `storms` only in every second half minute: in the others runs can be seen that no fault of MongoDB could
         have cost their record."""
         chance = random.Random(self._chance.random())
         began = time.monotonic()
-        while time.monotonic() < began + seconds and not self._stop.is_set():
-            self._stop.wait(min(chance.expovariate(1 / pause), 4 * pause, began + seconds - time.monotonic()))
+        while not is_over():
+            self._stop.wait(min(chance.expovariate(1 / pause), 4 * pause))
             if storms and (time.monotonic() - began) // _STORM % 2 == 1:
                 continue
-            before = len(self.faults)
-            for act in chance.choices([kind for kind, _ in kinds], [weight for _, weight in kinds], k=_TRIES):
-                act()
-                if len(self.faults) > before:  # who is to be hit may not be there
-                    break
+            if chance.random() < _PAIRED:
+                self._one_of(self._process_faults(), chance)
+                self._one_of(kinds, chance, is_paired=True)
+            else:
+                self._one_of(kinds, chance)
+
+    def _one_of(self, kinds: Weighted, chance: random.Random, *, is_paired: bool = False) -> None:
+        """One of them that happens: who is to be hit may not be there."""
+        self._now.is_paired, self._now.count = is_paired, 0
+        for act in chance.choices([kind for kind, _ in kinds], [weight for _, weight in kinds], k=_TRIES):
+            act()
+            if self._now.count:
+                break
 
     def _kill(self, kind: str, pids: list[int], number: int = signal.SIGKILL, *, also: Sequence[int] = ()) -> None:
         """With `also`: who dies with them."""
@@ -262,11 +323,14 @@ class Faults:
                 os.kill(pid, signal.SIGSTOP)
                 self._frozen.add(pid)
 
-        def wake() -> None:
-            self._thaw(pids)
+        self._heal_after(seconds, fault, lambda: self._thaw(pids))
+
+    def _heal_after(self, seconds: float, fault: Fault, heal: Callable[[], None]) -> None:
+        def healed() -> None:
+            heal()
             self._healed(fault)
 
-        timer = threading.Timer(seconds, wake)
+        timer = threading.Timer(seconds, healed)
         timer.daemon = True
         timer.start()
 
@@ -280,30 +344,37 @@ class Faults:
         children = self._chance.choice(self._fleet.workers).children()
         return [self._chance.choice(children)] if children else []
 
-    def _worker(self) -> list[Member]:
-        """One that is at work, nearly always: otherwise nothing would ever come up on a slow machine, and nothing be
-        shown."""
-        at_work = [worker for worker in self._fleet.workers if worker.children()]
-        return self._one_of(at_work, self._fleet.workers)
-
-    def _leader(self) -> list[Member]:
-        """The one that the lease names, likewise."""
-        pid = self._leader_pid()
-        return self._one_of([member for member in self._fleet.recruiters if member.pid == pid], self._fleet.recruiters)
-
-    def _one_of(self, usual: list[Member], others: list[Member]) -> list[Member]:
-        chosen = usual if self._chance.random() < 0.9 else others
+    def _member(self, role: str) -> list[Member]:
+        """A running process of this role. A worker has children and a leader is the one that the lease names, nearly
+        always: otherwise nothing would ever come up on a slow machine, and nothing be shown."""
+        members = [member for member in self._fleet.members if member.role == role and member.running]
+        usual = members
+        if role == "worker":
+            usual = [worker for worker in members if worker.children()]
+        elif role == "leader":
+            pid = self._leader_pid()
+            usual = [member for member in members if member.pid == pid]
+        chosen = usual if self._chance.random() < 0.9 else members
         return [self._chance.choice(chosen)] if chosen else []
 
     def _rest(self, least: float, most: float) -> None:
         time.sleep(self._chance.uniform(least, most))
 
     def _note(self, kind: str, pids: list[int] | None = None) -> Fault:
-        fault = Fault(kind, time.monotonic(), pids or [])
+        fault = Fault(kind, time.monotonic(), pids or [], is_paired=self._now.is_paired)
+        self._now.count += 1
         self.faults.append(fault)
-        self._ledger.write("fault", **{key: value for key, value in asdict(fault).items() if key != "at"})
+        self._ledger.write("fault", kind=kind, pids=fault.pids)
         return fault
 
     def _healed(self, fault: Fault) -> None:
         fault.until = time.monotonic()
         self._ledger.write("healed", kind=fault.kind, since=fault.at)
+
+
+def _write_until_refused(address: str) -> None:
+    """The journal of a node has room of its own: only data fill the disk."""
+    client: MongoClient[Any] = MongoClient(address, directConnection=True)
+    with suppress(PyMongoError), client, timeout(_BALLAST_WITHIN):
+        while True:
+            client.ballast.ballast.insert_one({"data": os.urandom(_BALLAST_BYTES)})

@@ -20,13 +20,16 @@ ROOT = Path(__file__).parents[2]
 FIRST_OF_PRODUCER, FIRST_OF_SUCCESSOR = 1_000_000_000, 1_000_000
 """Producers count from multiples of the one, and their successors on from multiples of the other: no two of them ever
 name the same job."""
+_SCRIPTS = ("producer", "inline")
+"""Roles of processes that may leave SIGTERM to Python."""
 
 
 class Member:
     """One process with a role. `keep` starts it again when it has ended and should not have."""
 
-    def __init__(self, name: str, command: Sequence[str], environment: dict[str, str], log: Path) -> None:
+    def __init__(self, name: str, role: str, command: Sequence[str], environment: dict[str, str], log: Path) -> None:
         self.name = name
+        self.role = role
         self._command = list(command)
         self._environment = environment
         self._log = log
@@ -84,20 +87,20 @@ class Producer(Member):
     """A producer that takes up the work of its dead predecessor, under new numbers: nobody knows how far that came."""
 
     def __init__(self, index: int, count: int, per_second: float, environment: dict[str, str], log: Path) -> None:
-        self._place, self._count, self._per_second = index, count, per_second
-        super().__init__(f"producer-{index}", [], environment, log)
+        self._place, self._left, self._per_second = index, count, per_second
+        super().__init__(f"producer-{index}", "producer", [], environment, log)
 
     def _start(self) -> Forked:
+        if self.starts:
+            self._left = max(self._left - self._sent(self.pid), 0)
         first = (self._place + 1) * FIRST_OF_PRODUCER + self.starts * FIRST_OF_SUCCESSOR
-        left = max(self._count - self._sent(), 0)
-        self._command = ["-m", "tests.chaos.producer", str(first), str(left), str(self._per_second), str(first)]
+        self._command = ["-m", "tests.chaos.producer", *map(str, (first, self._left, self._per_second, first))]
         return super()._start()
 
-    def _sent(self) -> int:
-        folder = Path(self._environment["CHAOS_LEDGER"])
-        lines = (line for line in ledger.read(folder, "sent") if line["what"] == "acknowledged")
-        numbers = (int(number) for line in lines for number in line["jobs"])
-        return sum(1 for number in numbers if number // FIRST_OF_PRODUCER == self._place + 1)
+    def _sent(self, pid: int) -> int:
+        """How many jobs the process that has ended has sent."""
+        lines = ledger.read(Path(self._environment["CHAOS_LEDGER"]), f"sent-{pid}")
+        return sum(len(line["jobs"]) for line in lines if line["what"] == "acknowledged")
 
     @property
     def done(self) -> bool:
@@ -105,9 +108,11 @@ class Producer(Member):
 
 
 class Fleet:
-    """Recruiters, workers, a process that runs jobs by itself, a cleaner and producers on one database."""
+    """Recruiters, workers, processes that run jobs by themselves, a cleaner, producers and a user on one database."""
 
-    def __init__(self, target: str, folder: Path, settings: Mapping[str, str], jobs: int, per_second: float) -> None:
+    def __init__(
+        self, target: str, folder: Path, settings: Mapping[str, str], jobs: int, per_second: float, seed: int
+    ) -> None:
         self._folder = folder
         self._keeping = threading.Lock()
         self.environment = {
@@ -118,22 +123,20 @@ class Fleet:
             "CHAOS_LEDGER": str(folder),
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
         }
-        self.recruiters = [self._member(f"recruiter-{n}", "recruiter") for n in range(2)]
+        recruiters = [self._member(f"recruiter-{n}", "leader", "start", "recruiter") for n in range(2)]
         shapes = (*[("--processes", "2")] * 3, ("--processes", "1", "--concurrency", "4"))
-        self.workers = [self._member(f"worker-{n}", "worker", *shape) for n, shape in enumerate(shapes)]
-        self.cleaner = self._member("cleaner", "cleaner")
-        self.inline = Member("inline", ["-m", "tests.chaos.inline"], self.environment, folder / "inline.log")
+        self.workers = [self._member(f"worker-{n}", "worker", "start", "worker", *s) for n, s in enumerate(shapes)]
+        cleaner = self._member("cleaner", "cleaner", "start", "cleaner")
+        inline = [self._member(f"inline-{way}", "inline", "-m", "tests.chaos.inline", way) for way in ("all", "watch")]
+        self.user = self._member("user", "user", "-m", "tests.chaos.users", str(seed))
         self.producers = [
             Producer(n, jobs // 2, per_second / 2, self.environment, folder / f"producer-{n}.log") for n in range(2)
         ]
+        self.members: list[Member] = [*recruiters, *self.workers, cleaner, *inline, self.user, *self.producers]
 
-    def _member(self, name: str, role: str, *options: str) -> Member:
-        command = ["start", role, "--bootstrap", application.__file__]
-        return Member(name, [*command, *options], self.environment, self._folder / f"{name}.log")
-
-    @property
-    def members(self) -> list[Member]:
-        return [*self.recruiters, *self.workers, self.cleaner, self.inline, *self.producers]
+    def _member(self, name: str, role: str, *command: str) -> Member:
+        bootstrap = ["--bootstrap", application.__file__] if command[0] == "start" else []
+        return Member(name, role, [*command, *bootstrap], self.environment, self._folder / f"{name}.log")
 
     def keep(self) -> None:
         """Starts again what has died; a producer that is done stays away. Any thread may call it."""
@@ -152,7 +155,7 @@ class Fleet:
         for member in self.members:
             try:
                 code = member.process.wait(within)
-                if code != 0 and not isinstance(member, Producer):
+                if code != 0 and not (member.role in _SCRIPTS and code == -signal.SIGTERM):
                     wrong.append(f"{member.name} ended with exit code {code} when it was asked to stop")
             except subprocess.TimeoutExpired:
                 wrong.append(f"{member.name} did not stop within {within:g} s")

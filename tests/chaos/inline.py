@@ -1,11 +1,13 @@
-"""A process that runs jobs by itself, as a script does: everything that is due, then what comes for a while, and again.
+"""A process that runs jobs by itself, as a script does: all that is due, or what comes for a while; again and again.
 
-python -m tests.chaos.inline
+python -m tests.chaos.inline all|watch
 """
 
 from __future__ import annotations
 
+import random
 import signal
+import sys
 import threading
 import time
 from contextlib import suppress
@@ -13,28 +15,24 @@ from contextlib import suppress
 from recruiter.errors import RecruiterError
 from tests.chaos import application
 
-TASKS = (application.plain, application.flaky, application.once, application.counted, application.slow)
+TASKS = (
+    *(application.plain, application.flaky, application.once, application.counted, application.slow),
+    *(application.durable, application.part, application.changed, application.fair, application.ordered),
+)
 """Not what is limited: who runs jobs by himself cannot end one when others are given it (run-and-watch.md)."""
-_WATCHES = 3.0
+_WATCHES = 10.0
 
 
-def main() -> None:
+def main(way: str) -> None:
     stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    while not stop.is_set():
-        for act in (_all, _watch):
-            with suppress(RecruiterError):  # MongoDB is away
-                act(stop)
-        time.sleep(0.1)
-
-
-def _all(_: threading.Event) -> None:
-    application.recruiter.run_all(application.counted)
-
-
-def _watch(stop: threading.Event) -> None:
-    until = _Until(stop, time.monotonic() + _WATCHES)
-    application.recruiter.watch(*TASKS, stop=until)
+    if way == "watch":  # `run_all` ends by SIGTERM as any script does
+        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    while not stop.wait(0.1):
+        with suppress(RecruiterError):  # MongoDB is away
+            if way == "all":
+                application.recruiter.run_all(random.choice(TASKS))
+            else:
+                application.recruiter.watch(*TASKS, stop=_Until(stop, time.monotonic() + _WATCHES))
 
 
 class _Until:
@@ -49,4 +47,4 @@ class _Until:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

@@ -1,5 +1,7 @@
 """One producer: enqueues jobs one by one and in bulk, and writes down which were acknowledged.
 
+It waits while many jobs are on their way: faults must meet jobs at work, not jobs in a queue.
+
 python -m tests.chaos.producer FIRST COUNT PER_SECOND SEED
 """
 
@@ -8,12 +10,14 @@ from __future__ import annotations
 import os
 import random
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from bson import ObjectId
 from pymongo.client_session import ClientSession
 from pymongo.errors import PyMongoError
 
@@ -21,25 +25,74 @@ from recruiter.errors import JobNotFound, RecruiterError, StoreUnreachable
 from tests.chaos import application
 from tests.chaos.ledger import Ledger
 
-_LARGEST_BULK = 300
+_LARGEST_BULK = 200
+MOST_WAITING = 200
+"""Jobs that wait in MongoDB, next to which no further job is enqueued."""
+
+
+_LOOKS_EVERY, _WAITS_AT_LAST = 0.3, 30.0
+"""Seconds between two looks for results, and how long a producer waits for them when it has sent everything."""
+
+
+class Results(threading.Thread):
+    """Notes when the result of each job was there for its producer."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(name="results", daemon=True)
+        self._ledger = ledger
+        self._missing: dict[str, ObjectId] = {}
+        self._sent_all = threading.Event()
+
+    def expect(self, jobs: Iterable[str]) -> None:
+        for job in jobs:
+            self._missing[job] = ObjectId(job)
+
+    def finish(self) -> None:
+        self._sent_all.set()
+        self.join(_WAITS_AT_LAST)
+
+    def run(self) -> None:
+        archived = application.recruiter.store.archived.collection
+        while self._missing or not self._sent_all.is_set():
+            time.sleep(_LOOKS_EVERY)
+            with suppress(RecruiterError, PyMongoError):  # MongoDB is away
+                ids = [*self._missing.values()]
+                there = [str(document["_id"]) for document in archived.find({"_id": {"$in": ids}}, {"_id": 1})]
+                if there:
+                    self._ledger.write("seen", jobs=there)
+                for job in there:
+                    del self._missing[job]
 
 
 def produce(first: int, count: int, per_second: float, seed: int) -> None:
     ledger = Ledger(Path(os.environ["CHAOS_LEDGER"]), "sent")
-    chance = random.Random(seed)
+    chance, results = random.Random(seed), Results(ledger)
+    results.start()
     began, n, end = time.monotonic(), first, first + count
     while n < end:
         size = min(end - n, chance.choice((1, 1, 1, 20, _LARGEST_BULK)))
-        ledger.write("asked", first=n, count=size + application.STEPS)  # a flow may reach beyond the end
+        _wait_for_the_fleet()
+        # A flow or a burst may reach beyond the end.
+        ledger.write("asked", first=n, count=size + application.BURST)
         try:
             for task, numbers in _by_task(range(n, n + size)).items():
                 for jobs, facts in _SENDERS.get(task, _send)(task, numbers):
                     ledger.write("acknowledged", jobs=jobs, **facts)
+                    results.expect([*jobs.values(), *([facts["keyed"]] if "keyed" in facts else [])])
         except RecruiterError as error:  # whether these exist, nobody knows
             ledger.write("unknown", first=n, count=size, error=f"{type(error).__name__}: {error}"[:300])
         n += size
         time.sleep(max(0.0, began + (n - first) / per_second - time.monotonic()))
+    results.finish()
     ledger.write("done", first=first)
+
+
+def _wait_for_the_fleet() -> None:
+    while True:
+        with suppress(RecruiterError, PyMongoError):  # MongoDB is away
+            if application.recruiter.store.scheduled.collection.estimated_document_count() < MOST_WAITING:
+                return
+        time.sleep(0.05)
 
 
 def _by_task(numbers: Sequence[int]) -> dict[str, list[int]]:
@@ -64,12 +117,21 @@ def _send(name: str, numbers: list[int]) -> Sent:
 
 def _send_flows(_: str, numbers: list[int]) -> Sent:
     for first in (number for number in numbers if number == application.flow_of(number)):
-        flow = application.recruiter.flow("chaos")
+        flow = application.recruiter.flow(application.UNCHANGED)
         one = flow.add(application.part, first)
         two = [flow.add(application.part, first + 1, one.result), flow.add(application.part, first + 2, after=one)]
         steps = [one, *two, flow.add(application.part, first + 3, after=two)]
         flow.start()
         yield {first + place: str(step.id) for place, step in enumerate(steps)}, {}
+
+
+def _send_bursts(_: str, numbers: list[int]) -> Sent:
+    for first in (number for number in numbers if number == application.burst_of(number)):
+        burst = range(first, first + application.BURST)
+        handles = application.fair.enqueue_many(
+            [application.fair.job(number).owned_by(application.tenant_of(number)) for number in burst]
+        )
+        yield {number: str(handle.id) for number, handle in zip(burst, handles, strict=True)}, {}
 
 
 def _send_unique(_: str, numbers: list[int]) -> Sent:
@@ -134,6 +196,7 @@ def _send_keyed(name: str, numbers: list[int]) -> Sent:
 _SENDERS = {
     "slow": _send_slow,
     "part": _send_flows,
+    "fair": _send_bursts,
     "alone": _send_unique,
     "durable": _send_durable,
     "ordered": _send_ordered,

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tests.chaos.checker import Evidence, Run
+from tests.chaos.evidence import Evidence, Run
 from tests.chaos.faults import Fault
 
 _WATCHED = {
@@ -22,13 +22,15 @@ _WATCHED = {
     "producer": 2.0,
     "cleaner": 2.0,
     "inline": 2.0,
+    "user": 2.0,
+    "host": 2.0,
     "worker": 4.0,
     "rolling": 4.0,
     "leader": 6.0,
 }
 """Seconds after a fault in which a pause of the fleet may come of it, by the first word of its kind."""
 _WATCHED_DATABASE = 12.0
-_WEIGHTS = ("child", "guard", "producer", "cleaner", "inline", "worker", "rolling", "leader", "primary", "MongoDB")
+_WEIGHTS = (*_WATCHED, "primary", "MongoDB")
 
 
 @dataclass

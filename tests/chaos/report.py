@@ -7,12 +7,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.chaos.checker import Evidence, Hits, Violation, surplus_runs
+from tests.chaos.checker import Hits, Violation, surplus_runs
+from tests.chaos.evidence import Evidence
 from tests.chaos.faults import AT_LAST, Fault
+from tests.chaos.lateness import Late, late_results
 from tests.chaos.recovery import Recovery, recoveries
 
 _COLOURS = {"child": "#8a8a8a", "worker": "#c77700", "leader": "#7a3db8", "producer": "#2f7ed8", "cleaner": "#5a5a5a"}
 _DATABASE_COLOUR = "#c0392b"
+_MOST_LATE = 50
+"""Rows of late results."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,7 @@ class Facts:
 def markdown(facts: Facts, evidence: Evidence, violations: Sequence[Violation], picture: str) -> str:
     counts = Counter(fault.kind for fault in evidence.faults)
     database = sum(1 for fault in evidence.faults if fault.hits_everybody)
+    late, amid = late_results(evidence), _amid_faults(evidence)
     lines = [
         f"# Chaos run, seed {facts.seed}",
         "",
@@ -34,23 +39,56 @@ def markdown(facts: Facts, evidence: Evidence, violations: Sequence[Violation], 
         "| | |",
         "|---|---|",
         f"| jobs acknowledged | {len(evidence.acknowledged):,} |",
-        f"| jobs whose enqueue had no answer | {len(evidence.asked) - len(evidence.acknowledged):,} |",
+        f"| flows that users changed | {len(evidence.flows):,} |",
         f"| executions | {len(evidence.runs):,} |",
-        f"| … begun before the last fault (the others when it was quiet again) | {_amid_faults(evidence):,} |",
+        f"| … begun before the last fault (the others when it was quiet again) | {amid:,}, {_share(amid, evidence)} |",
+        f"| … by `run_all` and `watch` | {sum(run.pid == run.supervisor for run in evidence.runs):,} |",
         f"| … beyond the recorded attempts | {sum(surplus for _, _, surplus in surplus_runs(evidence)):,} |",
         f"| … that no fault could have cost their record | {_beyond_doubt(evidence):,} |",
         f"| jobs ended | {len(evidence.archived):,} |",
         f"| process faults | {len(evidence.faults) - database:,} |",
         f"| disruptions of MongoDB | {database:,} |",
+        f"| faults at the same moment as another | {sum(fault.is_paired for fault in evidence.faults):,} |",
+        f"| late results | {len(late):,} |",
+        f"| … that nothing explains | {sum(not result.cause for result in late):,} |",
         f"| **violations** | **{len(violations)}** |",
         "",
         f"![Jobs ended per second, with the faults]({picture})",
         "",
+        *_work(evidence),
         *_how_soon(recoveries(evidence), counts),
+        *_late(late),
     ]
     lines += ["", "## Violations", ""]
     lines += [f"- **{violation.rule}**: {violation.what}" for violation in violations[:200]] or ["None."]
     return "\n".join(lines) + "\n"
+
+
+def _share(count: int, evidence: Evidence) -> str:
+    return f"{count / max(1, len(evidence.runs)):.0%}"
+
+
+def _work(evidence: Evidence) -> list[str]:
+    tasks = Counter(run.task for run in evidence.runs)
+    counts = ", ".join(f"{task} {count:,}" for task, count in tasks.most_common())
+    return [f"Executions by kind of work: {counts}.", ""]
+
+
+def _late(late: Sequence[Late]) -> list[str]:
+    lines = [
+        "",
+        "## Late results",
+        "",
+        "Results more than the dead-after time and 5 s after the job was due and after the last fault that concerned",
+        "it: on its process, on a worker that held it, or on MongoDB.",
+        "",
+    ]
+    if not late:
+        return [*lines, "None."]
+    lines += ["| job | task | seconds | explanation |", "|---|---|---|---|"]
+    worst = sorted(late, key=lambda result: (bool(result.cause), -result.seconds))[:_MOST_LATE]
+    lines += [f"| {r.job} | {r.task} | {r.seconds:.1f} | {r.cause or '**none**'} |" for r in worst]
+    return lines
 
 
 def _amid_faults(evidence: Evidence) -> int:

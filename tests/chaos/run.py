@@ -12,22 +12,30 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+from bson import ObjectId
 from pymongo import MongoClient
+from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from recruiter import Recruiter
+from recruiter import FlowState, Recruiter
 from tests.chaos import application, ledger, report
-from tests.chaos.checker import Evidence, Run, UniqueSend, check
+from tests.chaos.checker import check
+from tests.chaos.evidence import Evidence, FlowEnd, Run, UniqueSend
 from tests.chaos.faults import Faults
 from tests.chaos.fleet import Fleet
+from tests.chaos.hosts import Hosts
+from tests.chaos.users import resume_all
 from tests.replica_set import EmbeddedReplicaSet
+from tests.warm import warm
 
 DATABASE = "chaos"
 LEASE, DEAD_AFTER = 2.0, 4.0
@@ -36,11 +44,20 @@ _DRAIN_WITHIN, _SLOWEST = 180.0, 50.0
 _GONE_WITHIN = 15.0
 _SLOW_ONES, _SLOW_ONE = 3, 60.0
 """How many slow jobs are run beside thousands of others, and how long each takes, in seconds."""
+_NODES = 3
+_AT_MOST = 4.0
+"""How many times longer than asked for faults may come while the producers have not sent everything."""
+_HELD_EVERY, _HELD_FOR = 0.5, 30.0
+"""Seconds between two questions which jobs the workers hold that were hit, and how long they are asked about."""
 _MISTAKE = "a bug in Recruiter"
 _EXECUTION = ("crashed", "worker", "ended_at", "class", "message")
 _NEEDED = {
     **dict.fromkeys(
-        ("task", "args", "urn", "done", "result", "why", "reason", "attempts", "snoozes", "at_most_once"), 1
+        (
+            *("task", "args", "urn", "done", "result", "why", "reason", "attempts", "snoozes", "at_most_once"),
+            *("flow", "recovered_as", "recovered_from"),
+        ),
+        1,
     ),
     **{f"{name}.{each}": 1 for name in ("last_execution", "executions") for each in _EXECUTION},
 }
@@ -70,34 +87,72 @@ class ChaosRun:
         self._client: MongoClient[dict[str, Any]] | None = None
 
     def run(self) -> Evidence:
-        with EmbeddedReplicaSet(nodes=3) as replica_set:
-            target = replica_set.uri.replace("/?", f"/{DATABASE}?")
-            client: MongoClient[dict[str, Any]] = MongoClient(target)
-            with client, Recruiter(target) as recruiter:
-                recruiter.store.prepare()
-                recruiter.controls.set_limit("task:limited", application.MOST_LIMITED)
-                recruiter.controls.set_limit("task:paced", count=application.RATE, per=application.RATE_SECONDS)
-                self._client = client
-                settings = {"RECRUITER_CONSIDERED_DEAD_AFTER": f"{DEAD_AFTER}s", "RECRUITER_LEASE_TIME": f"{LEASE}s"}
-                fleet = Fleet(target, self._folder, settings, self._jobs, self._jobs / self._seconds)
-                return self._with(fleet, replica_set, client, recruiter)
+        hosts = Hosts(self._folder, _NODES)
+        try:
+            with hosts.environment_of_fleet():
+                warm()
+            with EmbeddedReplicaSet(_NODES, binary=hosts.binary, folders=hosts.folders) as replica_set:
+                return self._on(replica_set, hosts)
+        finally:
+            hosts.close()
+
+    def _on(self, replica_set: EmbeddedReplicaSet, hosts: Hosts) -> Evidence:
+        target = replica_set.uri.replace("/?", f"/{DATABASE}?")
+        client: MongoClient[dict[str, Any]] = MongoClient(target)
+        with client, Recruiter(target) as recruiter:
+            recruiter.store.prepare()
+            recruiter.controls.set_limit("task:limited", application.MOST_LIMITED)
+            recruiter.controls.set_limit("task:paced", count=application.RATE, per=application.RATE_SECONDS)
+            recruiter.controls.share_group(application.SHARED, "owner")
+            self._client = client
+            settings = {"RECRUITER_CONSIDERED_DEAD_AFTER": f"{DEAD_AFTER}s", "RECRUITER_LEASE_TIME": f"{LEASE}s"}
+            fleet = Fleet(target, self._folder, settings, self._jobs, self._jobs / self._seconds, self._seed)
+            return self._with(fleet, replica_set, hosts, client, recruiter)
 
     def _with(
-        self, fleet: Fleet, replica_set: EmbeddedReplicaSet, client: MongoClient[dict[str, Any]], recruiter: Recruiter
+        self,
+        fleet: Fleet,
+        replica_set: EmbeddedReplicaSet,
+        hosts: Hosts,
+        client: MongoClient[dict[str, Any]],
+        recruiter: Recruiter,
     ) -> Evidence:
         faults = Faults(
-            fleet, replica_set, self._folder, seed=self._seed, dead_after=DEAD_AFTER, leader_pid=self._leader_pid
+            *(fleet, replica_set, hosts, self._folder),
+            seed=self._seed,
+            dead_after=DEAD_AFTER,
+            leader_pid=self._leader_pid,
         )
         stopping = ["the run was broken off"]
+        over = threading.Event()
+        holding = threading.Thread(target=self._note_held, args=(faults, over))
         try:
             self._wait(lambda: client[DATABASE].recruiter.archived.find_one({}) is not None, 60)
-            faults.run(self._seconds, self._pause, self._database_pause)
+            holding.start()
+            latest = time.monotonic() + _AT_MOST * self._seconds
+            faults.run(
+                lambda: all(producer.done for producer in fleet.producers) or time.monotonic() > latest,
+                *(self._pause, self._database_pause),
+            )
             self._quiet(fleet, recruiter)
             if self._beside:
                 self._beside_slow_ones(fleet, faults)
         finally:
+            over.set()
             stopping = fleet.stop()
+        holding.join()
         return self._evidence(faults, client, stopping, self._orphans(fleet))
+
+    def _note_held(self, faults: Faults, over: threading.Event) -> None:
+        """A worker that was hit stays on the roster until it is retired, with all jobs that it holds."""
+        assert self._client is not None
+        roster = self._client[DATABASE].recruiter.roster
+        while not over.wait(_HELD_EVERY):
+            recent = [fault for fault in faults.faults if fault.at > time.monotonic() - _HELD_FOR]
+            hit = {pid: fault for fault in recent if not (fault.is_polite or fault.until) for pid in fault.pids}
+            with suppress(PyMongoError):
+                for worker in roster.find({"pid": {"$in": [*hit]}}, {"pid": 1, "assigned": 1}, max_time_ms=500):
+                    hit[worker["pid"]].held.update(map(str, worker["assigned"]))
 
     def _orphans(self, fleet: Fleet) -> list[str]:
         """Those that stay: a helper of Python's may need a moment to notice that its process has ended."""
@@ -112,6 +167,11 @@ class ChaosRun:
         while not all(producer.done for producer in fleet.producers) and time.monotonic() < deadline:
             fleet.keep()
             time.sleep(0.2)
+        fleet.user.wanted = False
+        fleet.user.signal(signal.SIGTERM)
+        while fleet.user.running and time.monotonic() < deadline:
+            time.sleep(0.2)
+        resume_all(recruiter)
         recruiter.scheduler(application.TICK).pause(reason="the run is over")
         self._until_ended(fleet, {}, deadline)
         self._until_retired(fleet, deadline)
@@ -159,6 +219,8 @@ class ChaosRun:
         database = client[DATABASE]
         asked: set[int] = set()
         acknowledged: dict[int, str] = {}
+        acknowledged_at: dict[str, float] = {}
+        seen: dict[str, float] = {}
         unique: list[UniqueSend] = []
         keyed: dict[str, list[UniqueSend]] = {"latest": [], "throttled": []}
         signalled: dict[str, float] = {}
@@ -169,10 +231,13 @@ class ChaosRun:
             elif "keyed" in line:
                 facts = (line["asked_at"], line["at"], line["number"])
                 keyed[line["task"]].append(UniqueSend(line["key"], line["keyed"], line["new"], *facts))
+            elif line["what"] == "seen":
+                seen.update((job, min(line["at"], seen.get(job, line["at"]))) for job in line["jobs"])
             elif "signalled" in line:
                 signalled[line["signalled"]] = line["at"]
             elif line["what"] == "acknowledged":
                 acknowledged.update((int(number), id) for number, id in line["jobs"].items())
+                acknowledged_at.update(dict.fromkeys(line["jobs"].values(), line["at"]))
                 if "key" in line:
                     (job,) = line["jobs"].values()
                     unique.append(UniqueSend(line["key"], job, line["new"], line["asked_at"], line["at"]))
@@ -189,6 +254,9 @@ class ChaosRun:
             signalled=signalled,
             timed_out={line["job"]: line["at"] for line in runs if line["what"] == "timed out"},
             orders={each["_id"] for each in database[application.ORDERS].find({}, {"_id": 1})},
+            acknowledged_at=acknowledged_at,
+            seen=seen,
+            flows=_flow_ends(database, [*ledger.read(self._folder, "users"), *runs]),
             debounced=keyed["latest"],
             throttled=keyed["throttled"],
             epoch=time.time() - time.monotonic(),
@@ -234,6 +302,20 @@ def _runs(lines: Iterable[ledger.Line]) -> Iterable[Run]:
 
 def _charge(line: ledger.Line) -> Run:
     return Run(line["job"], line["task"], line["worker"], line["pid"], line["attempt"], line["at"], line["at"])
+
+
+def _flow_ends(database: Database[dict[str, Any]], lines: Iterable[ledger.Line]) -> dict[str, FlowEnd]:
+    """Of the flows that users change: how each ended, and the steps that were acknowledged."""
+    ends: dict[str, FlowEnd] = defaultdict(FlowEnd)
+    for flow in database.recruiter.flows.find({"name": {"$ne": application.UNCHANGED}}, {"ended": 1, "cancel": 1}):
+        state = FlowState((flow.get("ended") or {}).get("state", FlowState.RUNNING))
+        ends[str(flow["_id"])] = FlowEnd(state, is_cancelled=flow.get("cancel") is not None)
+    for line in lines:
+        if line["what"] == "steps":
+            ends[line["flow"]].steps.update(map(ObjectId, line["steps"]))
+        elif line["what"] == "grew":
+            ends[line["flow"]].steps.add(ObjectId(line["step"]))
+    return dict(ends)
 
 
 def _mistakes(folder: Path) -> Iterable[str]:

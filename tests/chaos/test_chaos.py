@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bson import ObjectId
 
-from tests.chaos.checker import Evidence, Run, UniqueSend, check
+from recruiter import FlowState
+
+from tests.chaos.checker import check
+from tests.chaos.evidence import Evidence, FlowEnd, Run, UniqueSend
 from tests.chaos.faults import Fault
 from tests.chaos.recovery import recoveries
 from tests.chaos.run import ChaosRun
@@ -57,6 +62,45 @@ def a_step(number: int) -> dict[str, Any]:
 
 def a_step_run(number: int, start: float) -> Run:
     return a_run(job=f"s{number}", task="part", start=start, end=start + 0.1)
+
+
+def a_result(*, seen: float, faults: Sequence[Fault] = ()) -> dict[str, Any]:
+    """Of the job that was acknowledged at 10, and how late it was there for its producer."""
+    start = {"start": seen - 1, "end": seen - 0.9}
+    return {"acknowledged_at": {"a": 10.0}, "seen": {"a": seen}, "faults": [*faults], "runs": [a_run(**start)]}
+
+
+FLOW = ObjectId()
+STEPS = [ObjectId() for _ in range(2)]
+
+
+def a_burst(place_of_small: int) -> dict[str, Any]:
+    """Bursts of 22 jobs of a large tenant and three jobs of small ones, which start after so many of them."""
+    jobs = [an_end(_id=f"f{n}", task="fair", args=[n], result=n) for n in range(100)]
+    starts = {n: n // 25 * 100 + (n % 25 if n % 25 < 22 else place_of_small - 0.5) for n in range(100)}
+    runs = [a_run(job=f"f{n}", task="fair", pid=n, start=1000.0 + at, end=1000.1 + at) for n, at in starts.items()]
+    return {"archived": [*jobs], "runs": runs, "asked": set(range(100)), "acknowledged": {}}
+
+
+def a_changed_flow(**changes: Any) -> dict[str, Any]:
+    """A flow of two steps, one of which waits for the other, and the jobs at its end."""
+    jobs = {
+        "one": a_flow_job(STEPS[0]),
+        "two": a_flow_job(STEPS[1], after=[STEPS[0]]),
+        "end": a_flow_job(ObjectId(), on="end"),
+        "success": a_flow_job(ObjectId(), on="success"),
+    }
+    jobs.update(changes.pop("jobs", {}))
+    end = {"state": FlowState.SUCCEEDED, "steps": set(STEPS), **changes}
+    archived = [job for job in jobs.values() if job is not None]
+    return {"archived": [an_end(), *archived], "flows": {str(FLOW): FlowEnd(**end)}}
+
+
+def a_flow_job(step: ObjectId, **place: Any) -> dict[str, Any]:
+    """A job of a flow that users change. What is in `job` is not of its place."""
+    job = place.pop("job", {})
+    whole = {"_id": ObjectId(), "args": ["name"], "why": "done", "flow": {"id": FLOW, "step": step, **place}}
+    return an_end(**{**whole, "task": "changed", **job})
 
 
 def test_a_flawless_run_has_no_violations() -> None:
@@ -193,6 +237,71 @@ def test_a_flawless_run_has_no_violations() -> None:
             },
             id="two throttled jobs in one period",
         ),
+        pytest.param("turns taken", a_burst(20), id="small tenants that wait for a large one"),
+        pytest.param(
+            "changed flows end right", a_changed_flow(state=FlowState.RUNNING), id="a changed flow that does not end"
+        ),
+        pytest.param(
+            "changed flows end right", a_changed_flow(steps={*STEPS, ObjectId()}), id="a step that was added and is lost"
+        ),
+        pytest.param(
+            "changed flows end right",
+            a_changed_flow(jobs={"again": a_flow_job(STEPS[1])}),
+            id="a step that succeeded twice",
+        ),
+        pytest.param(
+            "changed flows end right",
+            a_changed_flow(jobs={n: a_flow_job(ObjectId(), name="grown") for n in ("grown", "grown twice")}),
+            id="a grown step that became two",
+        ),
+        pytest.param(
+            "changed flows end right",
+            a_changed_flow(jobs={"one": None}, steps=set()),
+            id="a step that succeeded without the step that it waits for",
+        ),
+        pytest.param(
+            "changed flows end right",
+            a_changed_flow(jobs={"more": a_flow_job(ObjectId(), on="end")}),
+            id="a job at the end of a flow that was made twice",
+        ),
+        pytest.param(
+            "changed flows end right", a_changed_flow(jobs={"success": None}), id="a job at the end that was never made"
+        ),
+        pytest.param(
+            "changed flows end right",
+            a_changed_flow(jobs={"two": a_flow_job(STEPS[1], job={"done": False, "why": "cancelled"})}),
+            id="a flow that succeeded although a step did not",
+        ),
+        pytest.param(
+            "recovered once",
+            {"archived": [an_end(task="mended", recovered_as="b")]},
+            id="a job that was recovered as nothing",
+        ),
+        pytest.param(
+            "recovered once",
+            {
+                "archived": [
+                    an_end(task="mended", recovered_as="b"),
+                    *(an_end(_id=id, task="mended", recovered_from="a") for id in "bc"),
+                ]
+            },
+            id="a job that was recovered twice",
+        ),
+        pytest.param("results in time", a_result(seen=30.0), id="a result that came late without a fault"),
+        pytest.param(
+            "results in time",
+            a_result(seen=45.0, faults=[Fault("worker killed", 12.0, [ELSEWHERE], held={"a"})]),
+            id="a result that came long after its worker was killed",
+        ),
+        pytest.param(
+            "results in time",
+            {
+                **a_result(seen=30.0, faults=[Fault("leader killed", 12.0, [ELSEWHERE])]),
+                "acknowledged_at": {"a": 10.0, **{f"later {n}": 11.0 for n in range(50)}},
+                "runs": [a_run(start=29.0, end=29.1), *(a_run(job=f"later {n}", start=13.0) for n in range(50))],
+            },
+            id="a job that was left behind while others ran",
+        ),
         pytest.param("nothing left", {"roster": [{"_id": WORKER}]}, id="a worker left on the roster"),
         pytest.param("nothing left", {"orphans": ["12 sleep"]}, id="a process left behind"),
         pytest.param(
@@ -238,6 +347,35 @@ def test_what_is_allowed_is_not_a_violation() -> None:
         )
     )
     assert found == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param(a_burst(3), id="small tenants that have their turns"),
+        pytest.param(a_changed_flow(), id="a flow with the outcome of its steps"),
+        pytest.param(
+            {
+                "archived": [
+                    an_end(task="mended", done=False, recovered_as="b", last_execution={"class": "ValueError"}),
+                    an_end(_id="b", task="mended", recovered_from="a"),
+                ]
+            },
+            id="a job that was recovered once",
+        ),
+        pytest.param(a_result(seen=18.0), id="a result in time"),
+        pytest.param(
+            a_result(seen=30.0, faults=[Fault("worker killed", 22.0, [ELSEWHERE], held={"a"})]),
+            id="a result soon after its worker was killed",
+        ),
+        pytest.param(
+            a_result(seen=30.0, faults=[Fault("leader killed", 12.0, [ELSEWHERE])]),
+            id="a late result, and nobody overtook it",
+        ),
+    ],
+)
+def test_what_the_rules_of_users_and_time_allow(changes: dict[str, Any]) -> None:
+    assert check(evidence(**changes)) == []
 
 
 def test_a_missed_and_a_doubled_occurrence_are_found() -> None:
