@@ -16,6 +16,8 @@ from bson.datetime_ms import DatetimeMS
 from bson.raw_bson import RawBSONDocument
 
 NOW = datetime.now(UTC)
+FLOW = ObjectId(f"{1:024x}")
+"""One of the flows; jobs and markers belong to it."""
 _OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
 _NOT_UTF_8 = "ZZZZ"
 
@@ -133,16 +135,37 @@ SOUND: dict[str, dict[str, Any]] = {
         "ends": [],
         "run": [],
         "ended": {"at": NOW, "state": "failed"},
+        "holds": 1,
+        "cancels": 1,
+        "changes": 1,
     },
-    "flow_markers": {"flow": ObjectId(), "ended": [1], "added": ["x"], "all": True},
+    "flow_markers": {"flow": FLOW, "ended": [1], "added": ["x"], "all": True},
 }
+_OF_DURABLE_STEPS: dict[str, Any] = {
+    "flow": {"id": FLOW, "step": ObjectId(), "after": [ObjectId()], "takes": [ObjectId()], "name": "s", "part": ["p"]},
+    "step_results": [{"step": ObjectId(), "result": 1}],
+    "checkpoints": [{"name": "charge", "at": NOW, "result": 1}],
+    "signals": [{"name": "go", "at": NOW, "data": 1}],
+    "waits_for": {"signal": "go", "since": NOW, "until": NOW, "checkpoint": "c", "any": ["go"]},
+    "history": [{"at": NOW, "what": "paused", "by": "me"}],
+    "debounced": True,
+    "token": ObjectId(),
+    "transaction": {"x": 1},
+}
+MORE: dict[str, dict[str, Any]] = {
+    "scheduled": {**_OF_DURABLE_STEPS, "expires_at": datetime(9999, 12, 31, tzinfo=UTC), "retry_policy": {}},
+    "archived": {**_OF_DURABLE_STEPS, "recovered_as": ObjectId(), "recovered_from": ObjectId(), "result": 1},
+    "flows": {"paused": {"at": NOW, "by": "me"}, "cancel": {"at": NOW}, "forgotten": True},
+}
+"""What every second document of a collection has besides."""
 
 
 def documents(collection: str, count: int, seed: int = 1) -> Iterator[RawBSONDocument]:
     """So many different ones."""
     chance = random.Random(f"{collection} {seed}")
     for number in range(count):
-        document = {"_id": _id(collection, number, chance), **SOUND[collection]}
+        more = MORE.get(collection, {}) if chance.random() < 0.5 else {}
+        document = {"_id": _id(collection, number, chance), **SOUND[collection], **more}
         if collection == "scheduled" and chance.random() < 0.5:
             del document["lane"]  # as another program would insert it
         for name in chance.sample([name for name in document if name != "_id"], k=min(len(document) - 1, 2)):
@@ -157,6 +180,6 @@ def _id(collection: str, number: int, chance: random.Random) -> Any:
     if collection == "limits":
         return f"{chance.choice(['task:t', 'key:k', 'starts:task:t', 'odd', 'resource:r'])}{number}"
     if chance.random() < 0.8:
-        return f"{collection}-{number}"
+        return ObjectId(f"{number:024x}") if collection.startswith("flow") else f"{collection}-{number}"
     value = chance.choice(VALUES)
     return f"{number}" if isinstance(value, _NO_ID) or (isinstance(value, dict) and "$gt" in value) else value

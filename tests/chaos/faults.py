@@ -1,4 +1,4 @@
-"""The faults: what is broken, how, and for how long. Every choice comes from one seed; every fault is written down."""
+"""The faults. One seed makes every choice: the fault, its victim and its duration. Every fault is in the ledger."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from tests.chaos.ledger import Ledger
 from tests.replica_set import EmbeddedReplicaSet
 
 _DEADLY = (signal.SIGKILL, signal.SIGKILL, signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, 40)
-"""What kills a child: by far most often the kernel, also its own code; and a signal without a name."""
+"""Signals that kill a child: usually the kernel's, sometimes those of its own code, and a signal without a name."""
 AT_LAST = "child killed at last"
 """The fault after all others, when everything was quiet again."""
 _STORM = 30.0
 """Seconds of a storm of MongoDB, and between two of them."""
 _TRIES = 5
 _STOPPED_WITHIN = 20.0
-"""Seconds that a rolling restart waits for one process; one that is frozen meanwhile stops later."""
+"""Seconds that a rolling restart waits for one process; a frozen process stops later."""
 _PAIRED = 0.1
-"""How often another process is hit at the same moment."""
+"""The share of faults that come together with a fault of another process."""
 _STEPS = (-30, -3, 3, 30)
 _STEPS_OF_HOST = (-86_400, *_STEPS, 86_400)
 """Seconds by which clocks are moved."""
 _BALLAST_BYTES, _BALLAST_WITHIN = 1 << 20, 10.0
-"""What is written to a full disk until the node refuses it, and for how many seconds at most."""
+"""The size of the documents that are written to a full disk until the node refuses them, and the seconds for that."""
 
 Weighted = Sequence[tuple[Callable[[], None], int]]
 """Faults, and how often each comes."""
@@ -49,7 +49,7 @@ _ROLES = {
     "inline": (3, 1, 1),
     "user": (1, 1, 1),
 }
-"""How often a process of each role is killed, frozen, and asked to stop."""
+"""For each role, the frequencies of a kill, a freeze and a request to stop."""
 
 
 @dataclass
@@ -57,11 +57,11 @@ class Fault:
     kind: str
     at: float
     pids: list[int] = field(default_factory=list)
-    """Which processes were hit; empty where it was MongoDB, which hits everybody."""
+    """The processes that were hit; empty for a fault of MongoDB, which concerns all processes."""
     until: float = 0.0
-    """When the cause was taken away; 0 as long as it is there."""
+    """When the cause was removed; 0 until then."""
     is_paired: bool = False
-    """Whether another process was hit at the same moment, before this one."""
+    """Whether another process was hit together with this one."""
     held: set[str] = field(default_factory=set)
     """The jobs that the roster gave to the processes that were hit, until their workers were retired."""
 
@@ -71,8 +71,8 @@ class Fault:
 
     @property
     def is_polite(self) -> bool:
-        """Whether the processes could go on: they were asked to stop, and could do so in their own time, or only their
-        clock was set."""
+        """Whether the processes could continue: they were asked to stop and had time for it, or only their clock was
+        set."""
         return self.kind.endswith(("restarted", "restart", "clock set"))
 
     @property
@@ -81,14 +81,14 @@ class Fault:
 
 
 class _Now(threading.local):
-    """What this thread breaks now."""
+    """The fault that this thread causes."""
 
     is_paired = False
     count = 0
 
 
 class Faults:
-    """Breaks one thing after the other until told to stop, then mends all of it."""
+    """Breaks one thing after the other until the run is over, then repairs everything."""
 
     def __init__(
         self,
@@ -137,8 +137,8 @@ class Faults:
             self._kill(f"{role} killed", [member.pid])
 
     def freeze(self, role: str) -> None:
-        """Of a worker only the supervisor, or everything below it too; shorter or longer than it takes to be declared
-        dead."""
+        """Freezes a process for less or more than the dead-after time. A worker may freeze with or without its
+        children."""
         for member in self._member(role):
             pids = member.family() if role == "worker" and self._chance.random() < 0.5 else [member.pid]
             self._freeze(f"{role} frozen", pids, self._dead_after * self._chance.choice((0.5, 1.5, 2.0)))
@@ -149,7 +149,7 @@ class Faults:
             member.signal(signal.SIGTERM)
 
     def restart_all(self) -> None:
-        """A deploy: one process after the other stops as it was asked to, and its successor starts. Other faults go on
+        """A deploy: one process after the other is asked to stop, and its successor starts. Other faults continue
         meanwhile."""
         if self._rolling is None or not self._rolling.is_alive():
             self._rolling = threading.Thread(target=self._restart_all, name="rolling restart")
@@ -168,7 +168,7 @@ class Faults:
         self._healed(fault)
 
     def set_host_clock(self) -> None:
-        """The clock of the host of the fleet, for a while; MongoDB has its own."""
+        """Sets the clock of the host of the fleet for some seconds. The nodes of MongoDB have their own clocks."""
         clock = self._hosts.clock_of_fleet
         if clock is not None:
             fault = self._note("host clock set")
@@ -207,7 +207,7 @@ class Faults:
         self._healed(fault)
 
     def fill_disk(self) -> None:
-        """Of the primary, until it refuses to write or ends; then there is room again, and it starts again."""
+        """Fills the disk of the primary until it refuses to write or ends; then frees the disk and starts it again."""
         node = self._set.primary()
         place = self._set.nodes.index(node)
         disk = self._hosts.disks[place]
@@ -224,7 +224,7 @@ class Faults:
         self._healed(fault)
 
     def set_clock(self) -> None:
-        """The clock of the primary, for a while."""
+        """Sets the clock of the primary for some seconds."""
         clock = self._hosts.clocks[self._set.nodes.index(self._set.primary())]
         fault = self._note("primary clock set")
         clock.step(self._chance.choice(_STEPS))
@@ -301,7 +301,7 @@ class Faults:
                 self._one_of(kinds, chance)
 
     def _one_of(self, kinds: Weighted, chance: random.Random, *, is_paired: bool = False) -> None:
-        """One of them that happens: who is to be hit may not be there."""
+        """Causes one of these faults; another one if its victim does not run."""
         self._now.is_paired, self._now.count = is_paired, 0
         for act in chance.choices([kind for kind, _ in kinds], [weight for _, weight in kinds], k=_TRIES):
             act()
@@ -309,7 +309,7 @@ class Faults:
                 break
 
     def _kill(self, kind: str, pids: list[int], number: int = signal.SIGKILL, *, also: Sequence[int] = ()) -> None:
-        """With `also`: who dies with them."""
+        """`also` are processes that die with them."""
         if pids:
             self._note(kind, [*pids, *also])
         for pid in pids:
@@ -345,8 +345,8 @@ class Faults:
         return [self._chance.choice(children)] if children else []
 
     def _member(self, role: str) -> list[Member]:
-        """A running process of this role. A worker has children and a leader is the one that the lease names, nearly
-        always: otherwise nothing would ever come up on a slow machine, and nothing be shown."""
+        """A running process of this role. Nine times of ten it is a worker with children, or the leader of the lease:
+        on a slow machine, a fleet that is hit during every start would never run a job."""
         members = [member for member in self._fleet.members if member.role == role and member.running]
         usual = members
         if role == "worker":
@@ -373,7 +373,7 @@ class Faults:
 
 
 def _write_until_refused(address: str) -> None:
-    """The journal of a node has room of its own: only data fill the disk."""
+    """The journal has reserved its space, so small writes do not notice that the disk is full."""
     client: MongoClient[Any] = MongoClient(address, directConnection=True)
     with suppress(PyMongoError), client, timeout(_BALLAST_WITHIN):
         while True:

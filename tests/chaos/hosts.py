@@ -1,6 +1,6 @@
-"""What a node of MongoDB has of its host, and chaos can change: a disk of its own, and a clock of its own.
+"""The hosts of MongoDB's nodes: each node has a separate disk and a separate clock.
 
-A disk needs the right to mount, a clock needs a C compiler. Where one of them is missing, its faults do not happen.
+A disk needs the right to mount, and a clock needs a C compiler. Without it, such faults do not happen.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.warm import warm
 
 _DISK_BYTES = 4 << 30
 _ROOM = 64 << 10
-"""Bytes that stay free on a full disk: it may not become smaller than what is on it, and the node goes on writing."""
+"""Bytes that stay free on a full disk: it may not become smaller than its content, and the node continues to write."""
 _TRIES = 20
 _SOURCE = Path(__file__).with_name("clock.c")
 
@@ -96,7 +96,7 @@ class Hosts:
 
     @contextmanager
     def environment_of_fleet(self) -> Iterator[None]:
-        """In it the process starts that all others of the fleet are forked from. One that runs already has no clock."""
+        """For the start of the process from which the fleet is forked. If it runs already, the fleet has no such clock."""
         if not self.clocks or warm.cache_info().currsize:
             yield
             return
@@ -113,7 +113,7 @@ class Hosts:
 
 
 def _mongod_with_clock(script: Path, library: Path) -> Path:
-    """Its second argument is the folder of the data, below the one of the node."""
+    """The second argument of mongod is the folder of the data, in the folder of the node."""
     script.write_text(
         "#!/bin/sh\n"
         f'CHAOS_CLOCK="$(dirname "$2").clock" LD_PRELOAD="{library}" exec "{find_mongod(None)}" "$@"\n'

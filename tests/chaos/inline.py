@@ -1,4 +1,4 @@
-"""A process that runs jobs by itself, as a script does: all that is due, or what comes for a while; again and again.
+"""A process that runs jobs by itself, as a script does, again and again: all due jobs, or new jobs for some seconds.
 
 python -m tests.chaos.inline all|watch
 """
@@ -19,7 +19,7 @@ TASKS = (
     *(application.plain, application.flaky, application.once, application.counted, application.slow),
     *(application.durable, application.part, application.changed, application.fair, application.ordered),
 )
-"""Not what is limited: who runs jobs by himself cannot end one when others are given it (run-and-watch.md)."""
+"""No limited jobs: this process cannot end a job that was assigned to another worker (run-and-watch.md)."""
 _WATCHES = 10.0
 
 
@@ -36,7 +36,7 @@ def main(way: str) -> None:
 
 
 class _Until:
-    """Set when the process was asked to stop, and when this time is over."""
+    """Set when the process was asked to stop, and after this time."""
 
     def __init__(self, stop: threading.Event, deadline: float) -> None:
         self._stop = stop

@@ -1,4 +1,4 @@
-"""Late results: those that came long after the job was due, and after the last fault that concerned it."""
+"""Late results: they came long after the job was due, and long after the last fault that concerned it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Late:
     task: str
     due: float
     seconds: float
-    """From that moment on."""
+    """The delay."""
     cause: str
-    """What else explains it; empty if nothing does."""
+    """Another explanation; empty if there is none."""
 
 
 def late_results(evidence: Evidence) -> list[Late]:
@@ -61,13 +61,13 @@ def late_results(evidence: Evidence) -> list[Late]:
 
 
 def _moment(fault: Fault, dead_after: float) -> float:
-    """From when on a job may be expected to go on. A worker that was frozen for long is replaced before it wakes up."""
+    """The time after which a job should continue. A worker that is frozen for long is replaced before it wakes up."""
     is_replaced = fault.kind in ("worker frozen", "inline frozen") and fault.end - fault.at > dead_after
     return fault.at if is_replaced else fault.end
 
 
 def _cause(evidence: Evidence, document: Document, overtook: int, since: float, seen: float) -> str:
-    """What held up a job that no fault concerned: its own rule, or a fault that held up all jobs."""
+    """The reason why a job waited although no fault concerned it: its crashes, or a fault that delayed all jobs."""
     if crashes(document):
         return f"ran alone, after {crashes(document)} crashes"
     everywhere = [f for f in evidence.faults if f.hits_everybody or f.kind.startswith(("leader", "rolling"))]
@@ -104,7 +104,7 @@ class _Order:
         self._both = sorted((at, start) for at, start in starts if at is not None)
 
     def overtook(self, job: str, due: float) -> int:
-        """How many jobs came later and started earlier."""
+        """The number of jobs that came later and started earlier."""
         start = self._starts.get(job, float("inf"))
         place = bisect.bisect_right(self._both, (due, float("inf")))
         return sum(other < start for _, other in itertools.islice(self._both, place, None))

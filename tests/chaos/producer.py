@@ -26,7 +26,7 @@ from tests.chaos import application
 from tests.chaos.ledger import Ledger
 
 _LARGEST_BULK = 200
-MOST_WAITING = 200
+_MOST_WAITING = 300
 """Jobs that wait in MongoDB, next to which no further job is enqueued."""
 
 
@@ -90,7 +90,7 @@ def produce(first: int, count: int, per_second: float, seed: int) -> None:
 def _wait_for_the_fleet() -> None:
     while True:
         with suppress(RecruiterError, PyMongoError):  # MongoDB is away
-            if application.recruiter.store.scheduled.collection.estimated_document_count() < MOST_WAITING:
+            if application.recruiter.store.scheduled.collection.estimated_document_count() < _MOST_WAITING:
                 return
         time.sleep(0.05)
 

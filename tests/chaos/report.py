@@ -1,4 +1,4 @@
-"""The report of a chaos run: what was done, what was found, how soon work went on, and a picture of it."""
+"""The report of a chaos run: its work, its faults, violations, late results, recovery times, and a picture."""
 
 from __future__ import annotations
 

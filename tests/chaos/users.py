@@ -24,9 +24,11 @@ from tests.changed_flows import ChangedFlow
 from tests.chaos import application
 from tests.chaos.ledger import Ledger
 
-_AT_ONCE = 4
+_FLOWS_AT_ONCE = 4
+_WAITS_FOR_A_FLOW = 30.0
+"""Seconds until a user starts the next flow although the last one has not ended."""
 _UNREACHABLE = (RecruiterError, PyMongoError)
-"""MongoDB is away, or the job or flow has changed meanwhile. What became of the call nobody knows."""
+"""MongoDB is away, or the job or flow has changed meanwhile. The outcome of the call is unknown."""
 
 
 class Users:
@@ -39,7 +41,7 @@ class Users:
         signal.signal(signal.SIGTERM, lambda *_: self._stop.set())
         with suppress(*_UNREACHABLE):
             resume_all(application.recruiter)  # the predecessor may have been killed while it had paused some
-        acts: list[Callable[[random.Random], None]] = [self._change_a_flow] * _AT_ONCE + [self._recover_jobs] * 2
+        acts: list[Callable[[random.Random], None]] = [self._change_a_flow] * _FLOWS_AT_ONCE + [self._recover_jobs] * 2
         threads = [
             threading.Thread(target=self._again_and_again, args=(act, random.Random(f"{self._seed} {number}")))
             for number, act in enumerate(acts)
@@ -69,6 +71,11 @@ class Users:
             noted = self._note(flow, noted)
         with suppress(*_UNREACHABLE):
             flow.handle.resume()  # an answer may have been lost
+        deadline = time.monotonic() + _WAITS_FOR_A_FLOW
+        while not self._stop.wait(0.5) and time.monotonic() < deadline:
+            with suppress(*_UNREACHABLE):
+                if flow.handle.report().state.ended:
+                    break
 
     def _note(self, flow: ChangedFlow, before: int) -> int:
         """Notes the steps that were acknowledged since."""
