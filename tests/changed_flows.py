@@ -38,7 +38,9 @@ class ChangedFlow:
         for _ in range(chance.randint(1, 12)):
             self.steps.append(flow.add(self._step(), **self._dependencies()))
         if chance.random() < 0.1:
-            parts = [flow.add(self._quick(f"part {number}"), after=self.steps[0]) for number in range(chance.choice(WIDE))]
+            parts = [
+                flow.add(self._quick(f"part {number}"), after=self.steps[0]) for number in range(chance.choice(WIDE))
+            ]
             total = make(f"{name} total", 0.0, 0.0, [part.result for part in parts])
             self.steps += [*parts, flow.add(total)]
         if chance.random() < 0.15:
@@ -99,7 +101,9 @@ class ChangedFlow:
 # -- how it has ended --------------------------------------------------------------------------------------------------
 
 
-def wrong_ends(ended: Sequence[Document], state: FlowState, *, cancelled: bool, added: Collection[Any]) -> Iterator[str]:
+def wrong_ends(
+    ended: Sequence[Document], state: FlowState, *, cancelled: bool, added: Collection[Any]
+) -> Iterator[str]:
     """Every way in which these jobs, all jobs of an ended flow, are not the outcome of its steps. `added` are the ids
     of the steps that were acknowledged; there may be others."""
     places = [(job, place) for job in ended if (place := flow_of(job)) is not None and place.on is None]

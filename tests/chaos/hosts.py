@@ -96,7 +96,7 @@ class Hosts:
 
     @contextmanager
     def environment_of_fleet(self) -> Iterator[None]:
-        """For the start of the process from which the fleet is forked. If it runs already, the fleet has no such clock."""
+        """For the start of the process from which the fleet is forked. If it runs already, the fleet has no clock."""
         if not self.clocks or warm.cache_info().currsize:
             yield
             return
@@ -115,8 +115,7 @@ class Hosts:
 def _mongod_with_clock(script: Path, library: Path) -> Path:
     """The second argument of mongod is the folder of the data, in the folder of the node."""
     script.write_text(
-        "#!/bin/sh\n"
-        f'CHAOS_CLOCK="$(dirname "$2").clock" LD_PRELOAD="{library}" exec "{find_mongod(None)}" "$@"\n'
+        f'#!/bin/sh\nCHAOS_CLOCK="$(dirname "$2").clock" LD_PRELOAD="{library}" exec "{find_mongod(None)}" "$@"\n'
     )
     script.chmod(0o755)
     return script

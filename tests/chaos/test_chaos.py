@@ -12,7 +12,6 @@ import pytest
 from bson import ObjectId
 
 from recruiter import FlowState
-
 from tests.chaos.checker import check
 from tests.chaos.evidence import Evidence, FlowEnd, Run, UniqueSend
 from tests.chaos.faults import Fault
@@ -242,7 +241,9 @@ def test_a_flawless_run_has_no_violations() -> None:
             "changed flows end right", a_changed_flow(state=FlowState.RUNNING), id="a changed flow that does not end"
         ),
         pytest.param(
-            "changed flows end right", a_changed_flow(steps={*STEPS, ObjectId()}), id="a step that was added and is lost"
+            "changed flows end right",
+            a_changed_flow(steps={*STEPS, ObjectId()}),
+            id="a step that was added and is lost",
         ),
         pytest.param(
             "changed flows end right",
