@@ -78,8 +78,9 @@ def _cause(evidence: Evidence, document: Document, overtook: int, since: float, 
 
 
 def _due(evidence: Evidence) -> dict[str, float]:
-    """From when on each job could run, where that is known."""
-    due = dict(evidence.acknowledged_at)
+    """From when on each job could run, where that is known: not before the fleet ran its first job."""
+    began = min((run.start for run in evidence.runs), default=0.0)
+    due = {job: max(began, at) for job, at in evidence.acknowledged_at.items()}
     for job in due.keys() & (evidence.signalled.keys() | evidence.timed_out.keys()):
         due[job] = max(due[job], evidence.signalled.get(job, 0.0), evidence.timed_out.get(job, 0.0))
     for period, sends in ((DEBOUNCED_SECONDS, evidence.debounced), (THROTTLED_SECONDS, evidence.throttled)):

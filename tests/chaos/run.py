@@ -98,7 +98,7 @@ class ChaosRun:
 
     def _on(self, replica_set: EmbeddedReplicaSet, hosts: Hosts) -> Evidence:
         target = replica_set.uri.replace("/?", f"/{DATABASE}?")
-        client: MongoClient[dict[str, Any]] = MongoClient(target)
+        client: MongoClient[dict[str, Any]] = MongoClient(target, tz_aware=True)
         with client, Recruiter(target) as recruiter:
             recruiter.store.prepare()
             recruiter.controls.set_limit("task:limited", application.MOST_LIMITED)
