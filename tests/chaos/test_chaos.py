@@ -16,6 +16,7 @@ from tests.chaos.checker import check
 from tests.chaos.evidence import Evidence, FlowEnd, Run, UniqueSend
 from tests.chaos.faults import Fault
 from tests.chaos.recovery import recoveries
+from tests.chaos.report import Facts, markdown
 from tests.chaos.run import ChaosRun
 
 
@@ -63,10 +64,14 @@ def a_step_run(number: int, start: float) -> Run:
     return a_run(job=f"s{number}", task="part", start=start, end=start + 0.1)
 
 
+A_FIRST_RUN = a_run(job="first", start=1.0, end=1.1)
+
+
 def a_result(*, seen: float, faults: Sequence[Fault] = ()) -> dict[str, Any]:
     """Of the job that was acknowledged at 10, and how late it was there for its producer."""
     start = {"start": seen - 1, "end": seen - 0.9}
-    return {"acknowledged_at": {"a": 10.0}, "seen": {"a": seen}, "faults": [*faults], "runs": [a_run(**start)]}
+    runs = [A_FIRST_RUN, a_run(**start)]
+    return {"acknowledged_at": {"a": 10.0}, "seen": {"a": seen}, "faults": [*faults], "runs": runs}
 
 
 FLOW = ObjectId()
@@ -299,7 +304,11 @@ def test_a_flawless_run_has_no_violations() -> None:
             {
                 **a_result(seen=30.0, faults=[Fault("leader killed", 12.0, [ELSEWHERE])]),
                 "acknowledged_at": {"a": 10.0, **{f"later {n}": 11.0 for n in range(50)}},
-                "runs": [a_run(start=29.0, end=29.1), *(a_run(job=f"later {n}", start=13.0) for n in range(50))],
+                "runs": [
+                    A_FIRST_RUN,
+                    a_run(start=29.0, end=29.1),
+                    *(a_run(job=f"later {n}", start=13.0) for n in range(50)),
+                ],
             },
             id="a job that was left behind while others ran",
         ),
@@ -401,3 +410,22 @@ class TestRecovery:
         runs = [a_run(start=10.0, end=None), a_run(start=16.5, worker="host:200:def", pid=201)]
         found = recoveries(evidence(runs=runs, faults=[Fault("worker killed", 10.5, [100], 10.5)]))
         assert found["worker killed"].own_jobs == [6.0]
+
+
+def test_the_report_has_the_share_before_the_last_fault_and_explains_late_results() -> None:
+    # given a run of a job before the last fault and of one after it, whose result is late behind a dead leader
+    faults = [Fault("leader killed", 12.0, [ELSEWHERE]), Fault("child killed", 20.0, [ELSEWHERE], is_paired=True)]
+    whole = evidence(**a_result(seen=30.0, faults=faults))
+    # when it is reported
+    text = markdown(Facts(1, 60.0, "make chaos", "three nodes"), whole, check(whole), "picture.svg")
+    # then the report contains the counts and the explanation
+    for row in (
+        "| … begun before the last fault (the others when it was quiet again) | 1, 50% |",
+        "| process faults | 2 |",
+        "| faults at the same moment as another | 1 |",
+        "| late results | 1 |",
+        "| … that nothing explains | 0 |",
+        "| **violations** | **0** |",
+        "| a | plain | 15.0 | the whole fleet was behind after: leader killed |",
+    ):
+        assert row in text.splitlines()
