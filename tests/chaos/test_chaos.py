@@ -426,6 +426,6 @@ def test_the_report_has_the_share_before_the_last_fault_and_explains_late_result
         "| late results | 1 |",
         "| … that nothing explains | 0 |",
         "| **violations** | **0** |",
-        "| a | plain | 15.0 | the whole fleet was behind after: leader killed |",
+        "| a | plain | 20.0 | the whole fleet was behind after: leader killed |",
     ):
         assert row in text.splitlines()
