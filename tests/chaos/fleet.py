@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[2]
 FIRST_OF_PRODUCER, FIRST_OF_SUCCESSOR = 1_000_000_000, 1_000_000
 """Producers count from multiples of the one, and their successors on from multiples of the other: no two of them ever
 name the same job."""
+_ROUND_OFFSET = 311
+"""Successors begin at other places in the round of kinds, so that no kind is rare where producers die often."""
 _SCRIPTS = ("producer", "inline")
 """Roles of processes that may leave SIGTERM to Python."""
 
@@ -93,7 +95,7 @@ class Producer(Member):
     def _start(self) -> Forked:
         if self.starts:
             self._left = max(self._left - self._sent(self.pid), 0)
-        first = (self._place + 1) * FIRST_OF_PRODUCER + self.starts * FIRST_OF_SUCCESSOR
+        first = (self._place + 1) * FIRST_OF_PRODUCER + self.starts * (FIRST_OF_SUCCESSOR + _ROUND_OFFSET)
         self._command = ["-m", "tests.chaos.producer", *map(str, (first, self._left, self._per_second, first))]
         return super()._start()
 

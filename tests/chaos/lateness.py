@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.chaos.application import DEBOUNCED_SECONDS, THROTTLED_SECONDS, task_of, waits_for
@@ -52,10 +52,13 @@ def late_results(evidence: Evidence) -> list[Late]:
         if due is None or seen is None or seen - due < evidence.dead_after + _SLACK:
             continue
         own = [fault for run in runs.get(job, ()) for pid in (run.pid, run.supervisor) for fault in by_pid.get(pid, ())]
-        concerned = [fault for fault in (*own, *holding.get(job, ()), *of_all) if fault.at <= seen]
+        own = [fault for fault in (*own, *holding.get(job, ())) if due <= fault.end and fault.at <= seen]
+        concerned = [*own, *(fault for fault in of_all if fault.at <= seen)]
         since = max((due, *(min(seen, _moment(fault, evidence.dead_after)) for fault in concerned)))
         if seen - since > evidence.dead_after + _SLACK:
-            cause = _cause(evidence, document, order.overtook(job, due), since, seen)
+            cause = _by_rule(document) or _by_next_leader(evidence, own, since, seen)
+            if not cause and order.overtook(job, due) <= _FEW:
+                cause = _by_fleet(evidence, since, seen)
             late.append(Late(job, document["task"], due, seen - since, cause))
     return late
 
@@ -66,15 +69,23 @@ def _moment(fault: Fault, dead_after: float) -> float:
     return fault.at if is_replaced else fault.end
 
 
-def _cause(evidence: Evidence, document: Document, overtook: int, since: float, seen: float) -> str:
-    """The reason why a job waited although no fault concerned it: its crashes, or a fault that delayed all jobs."""
-    if crashes(document):
-        return f"ran alone, after {crashes(document)} crashes"
+def _by_rule(document: Document) -> str:
+    return f"ran alone, after {crashes(document)} crashes" if crashes(document) else ""
+
+
+def _by_next_leader(evidence: Evidence, own: Sequence[Fault], since: float, seen: float) -> str:
+    """The next leader measures again how long a worker has been silent."""
+    leaders = [fault for fault in evidence.faults if fault.kind.startswith("leader") and since <= fault.at <= seen]
+    if not own or not leaders or seen - leaders[-1].at > evidence.dead_after + _SLACK:
+        return ""
+    return f"{own[-1].kind}, and the next leader noticed it, after: {leaders[-1].kind}"
+
+
+def _by_fleet(evidence: Evidence, since: float, seen: float) -> str:
+    """A fault that delayed all jobs."""
     everywhere = [f for f in evidence.faults if f.hits_everybody or f.kind.startswith(("leader", "rolling"))]
     before = [fault for fault in everywhere if since - _BEHIND <= fault.end <= seen]
-    if overtook <= _FEW and before:
-        return f"the whole fleet was behind after: {max(before, key=lambda fault: fault.end).kind}"
-    return ""
+    return f"the whole fleet was behind after: {max(before, key=lambda fault: fault.end).kind}" if before else ""
 
 
 def _due(evidence: Evidence) -> dict[str, float]:

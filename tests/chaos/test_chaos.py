@@ -379,6 +379,16 @@ def test_what_is_allowed_is_not_a_violation() -> None:
             id="a result soon after its worker was killed",
         ),
         pytest.param(
+            a_result(
+                seen=32.0,
+                faults=[
+                    Fault("worker killed", 22.0, [ELSEWHERE], held={"a"}),
+                    Fault("leader killed", 24.0, [ELSEWHERE]),
+                ],
+            ),
+            id="a result late because the leader died after its worker",
+        ),
+        pytest.param(
             a_result(seen=30.0, faults=[Fault("leader killed", 12.0, [ELSEWHERE])]),
             id="a late result, and nobody overtook it",
         ),
