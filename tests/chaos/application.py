@@ -6,6 +6,7 @@ import bisect
 import os
 import random
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ SHARED = "shared"
 BURST, SMALL_TENANTS = 25, 3
 """A burst of jobs of `fair`, stored together: first those of a tenant with many, then one for each small tenant. Their
 numbers follow each other."""
+BURST_DUE_AFTER = timedelta(seconds=0.5)
 _KEYS = 5
 TICK = "chaos:tick"
 
@@ -198,6 +200,7 @@ _KINDS = (
     *((115, "mended"), (125, "fair"), (125 + 2 * BURST, "plain")),
 )
 """Of a thousand jobs: from which on they are of which task."""
+KINDS = frozenset(task for _, task in _KINDS)
 _FROM = [first for first, _ in _KINDS]
 _ROUND = 1000
 

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from tests.changed_flows import wrong_ends
 from tests.chaos.application import (
     BURST,
+    KINDS,
     MOST_LIMITED,
     RATE,
     RATE_SECONDS,
@@ -41,6 +42,8 @@ _MANY, _VERY_MANY = 20, 300
 """From so many faults of processes on, chance does not keep them from the children; nor from those that run a job."""
 _FEW = 10
 """Jobs of small tenants, from which on their places in the order of starts say something."""
+_ALL_KINDS = 2_500
+"""Jobs, from which on there is one of each kind among them."""
 _HELD_BEFORE = 15
 """Jobs that all workers together may have been given and not started yet."""
 
@@ -58,7 +61,7 @@ def check(evidence: Evidence) -> list[Violation]:
         *(_losses_explained, _limit_held, _rate_held, _one_of_a_key, _flows_whole, _flows_in_order, _effects_once),
         *(_steps_once, _signals_received, _orders_with_jobs, _last_call_wins, _periods_held),
         *(_turns_taken, _changed_flows_end_right, _recovered_once),
-        *(_each_occurrence_once, _results_in_time, _nothing_left, _no_mistakes, _faults_came),
+        *(_each_occurrence_once, _results_in_time, _nothing_left, _no_mistakes, _faults_came, _work_came),
     )
     return [violation for rule in rules for violation in rule(evidence)]
 
@@ -395,6 +398,13 @@ def _faults_came(evidence: Evidence) -> Iterator[Violation]:
     killed = {pid for fault in evidence.faults if fault.kind == "child killed" for pid in fault.pids}
     if hit["child killed"] >= _VERY_MANY and not any(run.end is None and run.pid in killed for run in evidence.runs):
         yield Violation("faults came", f"{hit['child killed']} children were killed, and none of them ran a job")
+
+
+def _work_came(evidence: Evidence) -> Iterator[Violation]:
+    """A run shows nothing about a kind of work that it did not contain."""
+    if len(evidence.acknowledged) >= _ALL_KINDS:
+        for task in (KINDS | {"changed"}) - {run.task for run in evidence.runs}:
+            yield Violation("work came", f"of {len(evidence.acknowledged):,} jobs none of {task} ran")
 
 
 # -- what the rules share --------------------------------------------------------------------------------------------

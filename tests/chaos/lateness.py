@@ -103,7 +103,7 @@ def _due(evidence: Evidence) -> dict[str, float]:
             if None in before:
                 due.pop(job, None)
             else:
-                due[job] = max((due[job], *(at for at in before if at is not None)))
+                due[job] = max((due.get(job, began), *(at for at in before if at is not None)))
     return due
 
 

@@ -7,6 +7,7 @@ python -m tests.chaos.producer FIRST COUNT PER_SECOND SEED
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import sys
@@ -126,12 +127,14 @@ def _send_flows(_: str, numbers: list[int]) -> Sent:
 
 
 def _send_bursts(_: str, numbers: list[int]) -> Sent:
+    """All jobs of a burst are due at the same time."""
     for first in (number for number in numbers if number == application.burst_of(number)):
+        due = application.recruiter.clock.now() + application.BURST_DUE_AFTER
         burst = range(first, first + application.BURST)
-        handles = application.fair.enqueue_many(
-            [application.fair.job(number).owned_by(application.tenant_of(number)) for number in burst]
-        )
-        yield {number: str(handle.id) for number, handle in zip(burst, handles, strict=True)}, {}
+        for tenant, members in itertools.groupby(burst, application.tenant_of):
+            calls = {number: (number,) for number in members}
+            handles = application.fair.enqueue_many([*calls.values()], owner=tenant, schedule_at=due)
+            yield {number: str(handle.id) for number, handle in zip(calls, handles, strict=True)}, {}
 
 
 def _send_unique(_: str, numbers: list[int]) -> Sent:

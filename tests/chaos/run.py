@@ -187,8 +187,11 @@ class ChaosRun:
             time.sleep(0.2)
 
     def _until_ended(self, fleet: Fleet, which: dict[str, Any], deadline: float) -> None:
+        """The end of the last step leaves a marker, and the leader then stores the jobs at the end of its flow."""
         assert self._client is not None
-        while time.monotonic() < deadline and self._client[DATABASE].recruiter.scheduled.find_one(which) is not None:
+        database = self._client[DATABASE].recruiter
+        places = ((database.scheduled, which), (database.flow_markers, {}), (database.scheduled, which))
+        while time.monotonic() < deadline and any(place.find_one(query) is not None for place, query in places):
             fleet.keep()
             time.sleep(0.2)
 

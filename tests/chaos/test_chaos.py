@@ -324,6 +324,9 @@ def test_a_flawless_run_has_no_violations() -> None:
             {"faults": [Fault("child killed", 30.0 + n, [ELSEWHERE], 30.0 + n) for n in range(400)]},
             id="a run that killed something else instead",
         ),
+        pytest.param(
+            "work came", {"acknowledged": dict.fromkeys(range(3000), "a")}, id="a run without most kinds of work"
+        ),
         pytest.param("no mistakes", {"mistakes": ["worker-0.log: a mistake"]}, id="a mistake in a log"),
     ],
 )
