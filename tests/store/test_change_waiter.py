@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import pytest
+from bson.binary import UUID_SUBTYPE, Binary
 from pymongo import MongoClient
 
 from recruiter.store.change_stream import LANE_CHANGES, Change, ChangeWaiter
@@ -97,6 +98,21 @@ def test_a_closed_stream_costs_nothing_and_can_be_opened_again(
         return not questions(store, target)
 
     eventually(gone_with_the_next_write, within=5.0)  # by itself it would wait for ten seconds
+    listens(bell)
+    happens(store, "later")
+    eventually(lambda: bell[1].heard[-1] == [Change("door", "later")])
+    assert trouble == []
+
+
+def test_an_event_that_cannot_be_read_rings_and_the_stream_stays(
+    bell: Pair, store: Store, trouble: list[str | None]
+) -> None:
+    """Given a document that was written by hand, when its event arrives, then the owner polls, and hears later ones."""
+    listens(bell)
+
+    store.database["door"].insert_one({"lane": "hostile", "scheduled_at": Binary(b"abc", UUID_SUBTYPE)})
+
+    eventually(bell[1].rung.is_set)
     listens(bell)
     happens(store, "later")
     eventually(lambda: bell[1].heard[-1] == [Change("door", "later")])

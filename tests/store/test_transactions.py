@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from bson.binary import Binary
+from bson.binary import UUID_SUBTYPE, Binary
 
 from recruiter.domain.job import Execution, JobId
 from recruiter.errors import DocumentRefused, StoreError, Superseded
@@ -50,6 +50,21 @@ class TestSettle:
 
         assert set(places(store, ids).values()) == {"scheduled"}
         assert store.roster.held() == set(ids)
+
+    def test_signals_that_cannot_be_read_do_not_keep_a_job_and_its_batch_from_being_settled(self, store: Store) -> None:
+        """Given a job whose signals were written by hand, when it ends, then it and the others are archived."""
+        hostile, signalled, good = jobs = a_job(), a_job(), a_job()
+        ids = hold(store, *jobs)
+        signals = [{"name": "go", "at": NOW}]
+        for job, value in ((hostile, Binary(b"abc", UUID_SUBTYPE)), (signalled, signals)):
+            store.scheduled.collection.update_one({"_id": job.id}, {"$set": {"signals": value}})
+
+        store.transactions.settle("w1", OutcomeBatch({job.id: done(job) for job in jobs}), {})
+
+        assert set(places(store, ids).values()) == {"archived"}
+        archived = {job["_id"]: job for job in store.archived.collection.find()}
+        assert archived[signalled.id]["signals"] == signals
+        assert archived[good.id]["done"]
 
     def test_settling_again_after_an_unknown_outcome_is_harmless(self, store: Store) -> None:
         """Given a settlement that was written, when it is repeated, then the first one stands."""

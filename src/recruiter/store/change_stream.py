@@ -27,7 +27,7 @@ from pymongo.errors import PyMongoError
 from recruiter.domain.planning.arrivals import Arrival
 from recruiter.store.codec import LENIENT, Document
 from recruiter.store.connection import drop_connections
-from recruiter.store.errors import Meaning, meaning_of, translate
+from recruiter.store.errors import DRIVER_REFUSES, Meaning, meaning_of, translate
 from recruiter.store.fields import is_job_id
 from recruiter.store.sessions import cluster_time
 
@@ -166,9 +166,12 @@ class ChangeWaiter:
         if self._stream is None:
             self._open()
         else:
-            changes = self._read()
-            if not changes:
-                return
+            try:
+                changes = self._read()
+                if not changes:
+                    return
+            except DRIVER_REFUSES:  # an event contains a document that was written by hand; its owner polls
+                self._read_at = time.monotonic()
             self._armed.clear()
         self._wake(changes)
 

@@ -409,13 +409,15 @@ class Transactions:
 
     def _remove_signalled(self, ids: Sequence[JobId], session: ClientSession) -> None:
         """Removes jobs that have been sent signals. The documents in the archive do not have the signals that came
-        while the jobs ran."""
+        while the jobs ran. Signals that cannot be read were written by hand, and are dropped."""
         query: Document = {"_id": {"$in": list(ids)}}
-        signalled = list(self._scheduled.collection.find(query, {"signals": 1}, session=session))
+        raw = self._scheduled.collection.with_options(codec_options=RAW)
+        jobs = [decode_leniently(job.raw) for job in raw.find(query, {"signals": 1}, session=session)]
+        signalled = [job for job in jobs if isinstance(job.get("signals"), list)]
         keep = [UpdateOne({"_id": job["_id"]}, {"$set": {"signals": job["signals"]}}) for job in signalled]
         if keep:
             self._archived.collection.bulk_write(keep, ordered=False, session=session)
-            self._scheduled.collection.delete_many(query, session=session)
+        self._scheduled.collection.delete_many(query, session=session)
 
     def _without_archived(self, batch: OutcomeBatch, write: Callable[[ClientSession, OutcomeBatch], T]) -> T:
         """Runs the transaction. If jobs are in the archive already (settled before, with an unknown outcome), runs it
