@@ -40,8 +40,9 @@ _LEADS_AGAIN = 10.0
 """Seconds until MongoDB is of use again after a fault of its own, on a slow machine."""
 _MANY, _VERY_MANY = 20, 300
 """From so many faults of processes on, chance does not keep them from the children; nor from those that run a job."""
-_FEW = 10
-"""Jobs of small tenants, from which on their places in the order of starts say something."""
+_FEW, _MOST = 30, 0.75
+"""Jobs of small tenants, from which on their places in the order of starts say something; and the part of them that
+starts late where no turns are taken, at least."""
 _ALL_KINDS = 2_500
 """Jobs, from which on there is one of each kind among them."""
 _HELD_BEFORE = 15
@@ -313,8 +314,15 @@ def _periods_held(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _turns_taken(evidence: Evidence) -> Iterator[Violation]:
-    """The one job of a small tenant does not wait for the many of a large one that were stored with it. Faults may hold
-    up single jobs, so most of them decide."""
+    """The one job of a small tenant does not wait for the many of a large one that are due with it. A job may have been
+    given to a worker that was hit, so single ones prove nothing."""
+    small, late = turns(evidence)
+    if small >= _FEW and late > _MOST * small:
+        yield Violation("turns taken", f"{late} of {small} jobs of small tenants started after most of a large one's")
+
+
+def turns(evidence: Evidence) -> tuple[int, int]:
+    """The number of jobs of small tenants, and of those that started after most jobs of the large one."""
     numbers = {str(d["_id"]): number_of(d) or 0 for d in evidence.documents if d["task"] == "fair"}
     starts: dict[int, float] = {}
     for run in evidence.runs:
@@ -329,8 +337,7 @@ def _turns_taken(evidence: Evidence) -> Iterator[Violation]:
             if number in starts and tenant_of(number) != "large":
                 small += 1
                 late += bisect.bisect_left(large, starts[number]) > len(large) / 2
-    if small >= _FEW and late > small / 2:
-        yield Violation("turns taken", f"{late} of {small} jobs of small tenants started after most of a large one's")
+    return small, late
 
 
 def _changed_flows_end_right(evidence: Evidence) -> Iterator[Violation]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.chaos.checker import Hits, Violation, surplus_runs
+from tests.chaos.checker import Hits, Violation, surplus_runs, turns
 from tests.chaos.evidence import Evidence
 from tests.chaos.faults import AT_LAST, Fault
 from tests.chaos.lateness import Late, late_results
@@ -31,6 +31,7 @@ def markdown(facts: Facts, evidence: Evidence, violations: Sequence[Violation], 
     counts = Counter(fault.kind for fault in evidence.faults)
     database = sum(1 for fault in evidence.faults if fault.hits_everybody)
     late, amid = late_results(evidence), _amid_faults(evidence)
+    small, behind = turns(evidence)
     lines = [
         f"# Chaos run, seed {facts.seed}",
         "",
@@ -45,6 +46,7 @@ def markdown(facts: Facts, evidence: Evidence, violations: Sequence[Violation], 
         f"| … by `run_all` and `watch` | {sum(run.pid == run.supervisor for run in evidence.runs):,} |",
         f"| … beyond the recorded attempts | {sum(surplus for _, _, surplus in surplus_runs(evidence)):,} |",
         f"| … that no fault could have cost their record | {_beyond_doubt(evidence):,} |",
+        f"| jobs of small tenants; started after most of a large one's | {small:,}; {behind:,} |",
         f"| jobs ended | {len(evidence.archived):,} |",
         f"| process faults | {len(evidence.faults) - database:,} |",
         f"| disruptions of MongoDB | {database:,} |",
