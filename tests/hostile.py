@@ -161,7 +161,7 @@ MORE: dict[str, dict[str, Any]] = {
 
 
 def documents(collection: str, count: int, seed: int = 1) -> Iterator[RawBSONDocument]:
-    """So many different ones."""
+    """This number of different documents."""
     chance = random.Random(f"{collection} {seed}")
     for number in range(count):
         more = MORE.get(collection, {}) if chance.random() < 0.5 else {}

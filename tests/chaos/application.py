@@ -21,9 +21,9 @@ SIGNAL, SIGNAL_WITHIN_SECONDS = "go", 20.0
 """The signal that `durable` waits for, and for how long: its producer may be killed before it sends it."""
 DEBOUNCED_SECONDS, THROTTLED_SECONDS = 0.3, 0.5
 MOST_LIMITED = 3
-"""How many jobs of `limited` may run at once."""
+"""The number of jobs of `limited` that may run at the same time."""
 RATE, RATE_SECONDS = 3, 1.0
-"""How many jobs of `paced` may start in so many seconds."""
+"""The number of jobs of `paced` that may start in this time."""
 UNCHANGED = "chaos"
 """The name of the flows that nobody changes."""
 STEPS = 4

@@ -39,12 +39,11 @@ supervisor, or was frozen, starts nothing more."""
 _LEADS_AGAIN = 10.0
 """Seconds until MongoDB is of use again after a fault of its own, on a slow machine."""
 _MANY, _VERY_MANY = 20, 300
-"""From so many faults of processes on, chance does not keep them from the children; nor from those that run a job."""
+"""With this number of process faults, some hit children; with the second one, some hit children that run a job."""
 _FEW, _MOST = 30, 0.75
-"""Jobs of small tenants, from which on their places in the order of starts say something; and the part of them that
-starts late where no turns are taken, at least."""
+"""The number of jobs of small tenants from which the rule applies, and the part of them that may start late."""
 _ALL_KINDS = 2_500
-"""Jobs, from which on there is one of each kind among them."""
+"""With this number of jobs, each kind of work must have run."""
 _HELD_BEFORE = 15
 """Jobs that all workers together may have been given and not started yet."""
 
@@ -84,7 +83,7 @@ def _one_record_each(evidence: Evidence) -> Iterator[Violation]:
     """A job is in one collection, and no number became two jobs."""
     both = {d["_id"] for d in evidence.scheduled} & {d["_id"] for d in evidence.archived}
     for id in both:
-        yield Violation("one record each", f"job {id} waits and has ended at once")
+        yield Violation("one record each", f"job {id} waits, and has ended too")
     own = (document for document in evidence.documents if document.get("recovered_from") is None)
     numbers = Counter(number for d in own if (number := number_of(d)) is not None)
     for number, count in numbers.items():
@@ -173,8 +172,8 @@ def _losses_explained(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _limit_held(evidence: Evidence) -> Iterator[Violation]:
-    """At every instant at most so many run, of those that came to their end: when the others ended nobody knows. One
-    that was frozen may end long after it was given to others. MongoDB's faults are no excuse."""
+    """At no time do more jobs run than may. Runs without an end do not count, and neither do runs that were frozen: their
+    jobs may have been given to other workers. MongoDB's faults are no excuse."""
     hits = Hits(evidence.faults, evidence.dead_after)
     limited = (run for run in evidence.runs if run.task == "limited")
     whole = [run for run in limited if run.end is not None and not hits.on_process(run)]

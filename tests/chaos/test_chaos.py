@@ -79,7 +79,7 @@ STEPS = [ObjectId() for _ in range(2)]
 
 
 def a_burst(place_of_small: int) -> dict[str, Any]:
-    """Bursts of 22 jobs of a large tenant and three jobs of small ones, which start after so many of them."""
+    """Bursts of 22 jobs of a large tenant and three jobs of small tenants, and the place of these among the starts."""
     jobs = [an_end(_id=f"f{n}", task="fair", args=[n], result=n) for n in range(300)]
     starts = {n: n // 25 * 100 + (n % 25 if n % 25 < 22 else place_of_small - 0.5) for n in range(300)}
     runs = [a_run(job=f"f{n}", task="fair", pid=n, start=1000.0 + at, end=1000.1 + at) for n, at in starts.items()]
