@@ -172,8 +172,8 @@ def _losses_explained(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _limit_held(evidence: Evidence) -> Iterator[Violation]:
-    """At no time do more jobs run than may. Runs without an end do not count, and neither do runs that were frozen: their
-    jobs may have been given to other workers. MongoDB's faults are no excuse."""
+    """At no time do more jobs run than may. Runs without an end do not count, nor do frozen runs: their jobs may have
+    been given to other workers. MongoDB's faults are no excuse."""
     hits = Hits(evidence.faults, evidence.dead_after)
     limited = (run for run in evidence.runs if run.task == "limited")
     whole = [run for run in limited if run.end is not None and not hits.on_process(run)]
