@@ -75,7 +75,7 @@ class ChangedFlow:
             act()
         except (InvalidFlow, JobNotFound, JobRecovered):  # it has ended, is cancelled, or was recovered before
             return "refused"
-        return act.__name__
+        return str(act.__name__)
 
     def pause(self) -> None:
         self.handle.pause()

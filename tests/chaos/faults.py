@@ -267,7 +267,7 @@ class Faults:
             self._fleet.keep()
 
     def _process_faults(self) -> Weighted:
-        of_roles = [
+        of_roles: list[tuple[Callable[[], None], int]] = [
             (partial(act, role), weight)
             for role, weights in _ROLES.items()
             for act, weight in zip((self.kill, self.freeze, self.restart), weights, strict=True)

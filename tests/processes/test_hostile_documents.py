@@ -110,7 +110,7 @@ class GoodWork:
         return self._store.archived.collection.count_documents({"flow.id": flow.id, "flow.on": "end"}) == 1
 
     def _hostile_markers(self) -> list[dict[str, Any]]:
-        values = (None, 5, "x", [], [None], [{}], ["x", 5], {"a": 1}, NAN)
+        values: tuple[Any, ...] = (None, 5, "x", [], [None], [{}], ["x", 5], {"a": 1}, NAN)
         names = ("ended", "added", "all")
         return [{"flow": flow.id, name: value} for flow in self._begun for name in names for value in values]
 

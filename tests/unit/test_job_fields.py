@@ -26,7 +26,6 @@ from recruiter.store.codec import (
     decode,
     job_document,
     job_from,
-    remember,
     split_batch,
     step_of,
 )

@@ -349,8 +349,8 @@ class InSession:
         return len(new)
 
     def _note_new_steps(self, flow: ObjectId, steps: Sequence[FlowStep], *, cancelled: bool) -> Document | None:
-        """Writes on the flow that it gets these steps (see `adding_steps`). Returns the numbers of its cancellations and
-        pauses; None if it can get none: it was forgotten or cancelled."""
+        """Writes on the flow that it gets these steps (see `adding_steps`). Returns the numbers of its cancellations
+        and pauses; None if it can get none: it was forgotten or cancelled."""
         query, update = flows.adding_steps(flow, steps, cancelled=cancelled)
         before = self._flows.find_one_and_update(query, update, {"cancels": 1, "holds": 1})
         return None if before is None else flows.numbers_of(before)

@@ -412,7 +412,7 @@ class Transactions:
         while the jobs ran. Signals that cannot be read were written by hand, and are dropped."""
         query: Document = {"_id": {"$in": list(ids)}}
         raw = self._scheduled.collection.with_options(codec_options=RAW)
-        jobs = [decode_leniently(job.raw) for job in raw.find(query, {"signals": 1}, session=session)]
+        jobs = [decode_leniently(bytes(job.raw)) for job in raw.find(query, {"signals": 1}, session=session)]
         signalled = [job for job in jobs if isinstance(job.get("signals"), list)]
         keep = [UpdateOne({"_id": job["_id"]}, {"$set": {"signals": job["signals"]}}) for job in signalled]
         if keep:
