@@ -293,9 +293,8 @@ def test_signals_that_make_a_job_which_is_unique_until_it_starts_reach_one_job_e
     threads = [threading.Thread(target=lambda n=n: handles.append(send("number", n))) for n in range(16)]
     for thread in threads:
         thread.start()
+    while any(thread.is_alive() for thread in threads):
         local.run_all(collect)
-    for thread in threads:
-        thread.join()
     local.run_all(collect)
     found = [local.find(id) for id in {handle.id for handle in handles}]
     assert all(job.done for job in found)
