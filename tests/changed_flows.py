@@ -69,7 +69,8 @@ class ChangedFlow:
 
     def change(self, *, ended: bool = False) -> str:
         """One change at random; returns its name. `ended`: one of those that are possible after the end."""
-        acts = [self.retry, self.recover, self.add, *(() if ended else (self.pause, self.cancel))]
+        acts: list[Callable[[], None]] = [self.retry, self.recover, self.add]
+        acts += [] if ended else [self.pause, self.cancel]
         act = self._chance.choice(acts)
         try:
             act()

@@ -272,7 +272,7 @@ class Faults:
             for role, weights in _ROLES.items()
             for act, weight in zip((self.kill, self.freeze, self.restart), weights, strict=True)
         ]
-        own_clock = [(self.set_host_clock, 1)] if self._hosts.clock_of_fleet is not None else []
+        own_clock: Weighted = [(self.set_host_clock, 1)] if self._hosts.clock_of_fleet is not None else []
         return [
             *((self.kill_child, 55), (self.freeze_child, 3), (self.kill_guard, 5), (self.restart_all, 1)),
             *(*of_roles, *own_clock),

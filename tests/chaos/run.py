@@ -190,7 +190,11 @@ class ChaosRun:
         """The end of the last step leaves a marker, and the leader then stores the jobs at the end of its flow."""
         assert self._client is not None
         database = self._client[DATABASE].recruiter
-        places: Any = ((database.scheduled, which), (database.flow_markers, {}), (database.scheduled, which))
+        places: tuple[tuple[Any, dict[str, Any]], ...] = (
+            (database.scheduled, which),
+            (database.flow_markers, {}),
+            (database.scheduled, which),
+        )
         while time.monotonic() < deadline and any(place.find_one(query) is not None for place, query in places):
             fleet.keep()
             time.sleep(0.2)
