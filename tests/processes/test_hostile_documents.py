@@ -223,7 +223,7 @@ def test_nothing_stops_nothing_spins_and_each_is_found(
         time.sleep(0.1)
     rate = (operations(store) - before) / (time.monotonic() - began)
     print(f"{rate:.0f} operations a second while nothing is to do")
-    assert rate < 1_500
+    assert rate < 200
 
     # and what changes jobs, limits, schedulers and workers answers as well, and good jobs run
     for command in WRITING if bypass else ():  # then the most documents are in

@@ -201,7 +201,7 @@ class Maintenance:
             if part is None:
                 self._pass = None
                 had_effect = self._pass_report.anything
-                was_in_vain = self._pass_report.markers and not had_effect
+                was_in_vain = not had_effect and (self._pass_report.markers or self._broken)
                 self._passes_without_effect = self._passes_without_effect + 1 if was_in_vain else 0
                 rest = min(self._passes_without_effect * _RELEASE_REST_SECONDS, _MAX_RELEASE_REST_SECONDS)
                 self._release_at = self._clock.monotonic() + rest
