@@ -59,7 +59,7 @@ class Shop:
         return {step.name: step.state for step in handle.steps() if step.name}
 
 
-class Letter(Workable):
+class Letter(Workable, name="composition.Letter"):
     """A letter."""
 
 

@@ -87,8 +87,11 @@ class TestBound:
 
         @recruiter.task
         def order(number: int) -> str:
-            current_job.once("charge", lambda: number)
-            return f"{current_job.wait_for('approved')} {current_job.once('charge', lambda: number)}"
+            def charged() -> int:
+                return current_job.once("charge", int, number)
+
+            charged()
+            return f"{current_job.wait_for('approved')} {charged()}"
 
         jobs = [order.enqueue(number) for number in (1, 2)]
         sandbox.run_due()

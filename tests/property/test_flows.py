@@ -207,7 +207,10 @@ class World:
         if self.paused:
             self.handle.resume()
         else:
-            self.handle.pause()
+            try:
+                self.handle.pause()
+            except InvalidFlow:
+                return  # it has ended
         self.paused = not self.paused
 
     def cancel_all(self) -> None:
