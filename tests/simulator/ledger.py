@@ -111,7 +111,7 @@ class Ledger:
             self.fail(Violation(f"job {run.job} does {name!r} again, although its checkpoint is written"))
 
     def kept(self, run: SimulatedRun) -> None:
-        """A run goes on after a checkpoint."""
+        """A run continues after a checkpoint."""
         document = self._collection("scheduled").get(run.job, {})
         self.rules.kept[run.job].update(kept["name"] for kept in document.get("checkpoints", ()))
 

@@ -54,7 +54,7 @@ class Person:
         self._theme = theme
         self._many_lanes = many_lanes
         self._left_alone: set[ObjectId] = set()
-        """The flows that are recovered no more."""
+        """The flows that are not recovered again."""
 
     def act(self) -> None:
         every: dict[Callable[[], None], int] = {self._insert_foreign: 1, self._cancel: 2, self._recover: 1}
@@ -155,8 +155,10 @@ class Person:
 
     def _signal(self) -> None:
         durable = [id for id, job in self._server.collections.get("scheduled", {}).items() if job["task"] == "durable"]
+        held = {id for entry in self._server.collections.get("roster", {}).values() for id in entry["assigned"]}
+        run = [id for id in durable if id in held]  # the signal may come while the job decides to wait for it
         if durable:
-            self.signal(self._random.choice(durable))
+            self.signal(self._random.choice(run or durable))
 
     def signal(self, id: JobId) -> None:
         data, at = next(self._ledger.numbers), self._clock.now()
@@ -237,8 +239,8 @@ class Person:
     # -- at the end ----------------------------------------------------------------------------------------------------
 
     def let_all_end(self) -> None:
-        """Resumes paused flows, recovers some of the failed flows once, and sends signals to jobs that wait without a
-        timeout."""
+        """Resumes paused flows, recovers some of the failed flows once, and sends signals: at least to jobs that wait
+        without a timeout."""
         for flow in list(self._server.collections.get("flows", {}).values()):
             with suppress(RecruiterError):
                 if "paused" in flow:
@@ -248,6 +250,7 @@ class Person:
                     if self._random.random() < 0.5:
                         retry_flow(self._store, flow["_id"], self._clock.now(), lost=False)
         for job in list(self._server.collections.get("scheduled", {}).values()):
-            if "waits_for" in job and job["waits_for"].get("until") is None:
+            is_patient = "waits_for" in job and job["waits_for"].get("until") is None
+            if is_patient or (job["task"] == "durable" and self._random.random() < 0.3):
                 with suppress(RecruiterError, PyMongoError):
                     self.signal(job["_id"])

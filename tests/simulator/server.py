@@ -61,7 +61,7 @@ class Server:
         """How wrong its clock is."""
         self.collections: dict[str, dict[Key, Document]] = {}
         self._written: dict[tuple[str, Key], int] = {}
-        """When each document was written last, also if it no longer exists."""
+        """The last write of each document, even if it no longer exists."""
         self._locks: dict[tuple[str, Key], Transaction] = {}
         self._open: dict[Any, Transaction] = {}
         self._encoded: dict[int, tuple[Document, bytes]] = {}

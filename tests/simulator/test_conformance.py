@@ -227,7 +227,7 @@ def writing(ask: Questions) -> Operation:
             lambda c, s: c.find_one_and_delete({"_id": id, "term": {"$gte": 1}}, {"signals": 1}, session=s),
             lambda c, s: c.delete_one(query, session=s).deleted_count,
             lambda c, s: c.delete_many({"_id": {"$in": [id, "a"]}}, session=s).deleted_count,
-            # MongoDB may go on with a bulk that has waited behind a transaction, after its caller has given up.
+            # MongoDB may continue a bulk that has waited behind a transaction, even when its caller has given up.
             lambda c, s: c.bulk_write(bulk, ordered=False, session=s).matched_count if s or not ask.overlaps else 0,
             lambda c, s: c.bulk_write([InsertOne(dict(each)) for each in others], session=s) and None,
             lambda c, s: c.replace_one({"_id": id}, {"n": 1}, upsert=True, session=s).matched_count,
