@@ -307,8 +307,8 @@ def cancels_of(flow: Document) -> int:
 
 
 def numbers_of(flow: Document) -> Document:
-    """The fields of a step that is stored now: how often its flow was cancelled and paused before. A write of one of
-    these requests that comes later skips the step."""
+    """The fields of a step that is stored now: the numbers of cancellations and pauses of its flow so far. A late write
+    of one of these requests skips the step."""
     numbers = {"flow.cancels": cancels_of(flow), "flow.holds": int(fields.whole(flow, "holds", 0))}
     return {name: number for name, number in numbers.items() if number}
 
