@@ -4,13 +4,14 @@ not look."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pymongo import MongoClient
+from pymongo.errors import OperationFailure
 
 from recruiter.doctor import Thresholds, examine
 from recruiter.doctor.findings import Level
@@ -68,7 +69,14 @@ class TestReplicaSet:
                 connection.admin.command("replSetMaintenance", True)
                 eventually(finds(ward, NOTE, f"member {other.address}", "RECOVERING"), within=30)
                 connection.admin.command("replSetMaintenance", False)
-                connection.admin.command("fsync", lock=True)
+
+                def lock() -> bool:
+                    with suppress(OperationFailure):  # a member that has just joined has no checkpoint yet
+                        connection.admin.command("fsync", lock=True)
+                        return True
+                    return False
+
+                eventually(lock, within=30)
 
                 def behind() -> bool:
                     ward.store.database.notes.insert_one({})
