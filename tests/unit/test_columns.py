@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 from datetime import UTC, datetime
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
@@ -13,6 +14,8 @@ from recruiter.cli import job
 from recruiter.cli.output import Column, table_of
 from recruiter.cli.records import _attempts, _events
 from recruiter.domain.job import Execution, Job
+from recruiter.domain.search.filter import JobFilter, Page
+from tests.samples import a_job
 
 COLUMNS = (
     Column("id", fair=10, whole=True),
@@ -100,3 +103,13 @@ def test_an_attempt_after_the_death_of_a_worker_has_a_number_of_its_own() -> Non
     started = [event for _, event in _events(job) if "started" in event]
 
     assert started == ["attempt 1 started on w1", "attempt 2 started on w2"]
+
+
+def test_a_listing_of_all_jobs_goes_on_after_a_page_without_a_match() -> None:
+    """A page is empty if no job among the documents that it may read matches."""
+    pages = {None: Page[Job]((), next="more"), "more": Page((a_job(),))}
+    listed = SimpleNamespace(jobs=SimpleNamespace(list=lambda *_, after, **__: pages[after]))
+
+    found = [page.jobs for page in job._pages(cast(Any, listed), JobFilter(), 0, None, full=True)]
+
+    assert [len(jobs) for jobs in found] == [0, 1]

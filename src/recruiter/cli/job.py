@@ -232,7 +232,7 @@ def signal(
 
 
 def _pages(recruiter: Recruiter, wanted: JobFilter, limit: int, after: str | None, full: bool) -> Iterator[Page[Job]]:
-    """Yields pages until there are `limit` jobs, or no more. It may read very many others for that."""
+    """Yields pages until there are `limit` jobs (0: all), or no more. It may read very many others for that."""
     looked_at = found = 0
     with looking() as tell:
         while True:
@@ -240,7 +240,7 @@ def _pages(recruiter: Recruiter, wanted: JobFilter, limit: int, after: str | Non
             page = recruiter.jobs.list(wanted, limit=size, after=after, minimal=not full)
             looked_at, found, after = looked_at + page.looked_at, found + len(page), page.next
             yield page
-            if after is None or found == limit:
+            if after is None or (limit and found == limit):
                 return
             tell(looked_at, found)
 

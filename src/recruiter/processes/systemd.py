@@ -100,10 +100,10 @@ class ServiceManager:
         if self._address is None:
             return
         address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        # The service manager may have ended, or no file may be left to open: our work does not depend on it.
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.settimeout(_PATIENCE)
-            with suppress(OSError):  # the service manager has ended; our work does not depend on it
-                sender.sendto("\n".join(lines).encode(), address)
+            sender.sendto("\n".join(lines).encode(), address)
 
 
 def _line(text: str) -> str:

@@ -124,14 +124,20 @@ class ChildPool:
             self._told_of_server = True
             self._events.emit("child.broken", pid=0, trace=f"cannot start a child: {error}")
         server = self._own_server()
-        if server is not None and server.status() == psutil.STATUS_STOPPED and not any(c.load for c in self.handles):
-            server.kill()
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            if (
+                server is not None
+                and server.status() == psutil.STATUS_STOPPED
+                and not any(c.load for c in self.handles)
+            ):
+                server.kill()
 
     def end_server(self) -> None:
         """Ends a frozen fork server, which would never report the end of its children."""
         server = self._own_server()
-        if server is not None:
-            server.kill()
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            if server is not None:
+                server.kill()
 
     def _own_server(self) -> psutil.Process | None:
         with contextlib.suppress(psutil.Error):
