@@ -107,7 +107,7 @@ def test_an_attempt_after_the_death_of_a_worker_has_a_number_of_its_own() -> Non
 
 def test_a_listing_of_all_jobs_goes_on_after_a_page_without_a_match() -> None:
     """A page is empty if no job among the documents that it may read matches."""
-    pages = {None: Page[Job]((), next="more"), "more": Page((a_job(),))}
+    pages: dict[str | None, Page[Job]] = {None: Page((), next="more"), "more": Page((a_job(),))}
     listed = SimpleNamespace(jobs=SimpleNamespace(list=lambda *_, after, **__: pages[after]))
 
     found = [page.jobs for page in job._pages(cast(Any, listed), JobFilter(), 0, None, full=True)]
