@@ -138,11 +138,13 @@ class Maintenance:
             self._carefully(lambda: self._release(_MAX_RELEASING_FIRST_SECONDS))
 
     def after_round(self, round: Round, seconds: float, rules: Rules) -> None:
-        """Handles the findings of a round immediately. The other duties come about once a second while busy, and with
-        every round while idle."""
+        """Handles immediately the findings of a round: markers of flows, cancelled jobs, malformed jobs. The other
+        duties come about once a second while busy, and with every round while idle."""
         self._rounds.add(seconds)
         self._assigned += round.assigned
         if round.marked or self._pass is not None:
+            # While no job runs, a step may wait for the job that has just ended: the pass does not rest first. A flow
+            # that cannot be read would make it pass for ever.
             is_idle = not round.assigned and not any(worker.holds for worker in round.roster)
             self._carefully(lambda: self._release(_MAX_RELEASING_SECONDS, at_once=is_idle and not self._broken))
         if CANCELLED_LANE in (round.lanes or ()):
@@ -150,7 +152,7 @@ class Maintenance:
         if round.malformed:
             self._carefully(lambda: self._set_aside(round.malformed))
         if not self.looks_around or round.lanes is None:
-            return
+            return  # a round without lanes has not queried the waiting jobs
         self._check_at = self._clock.monotonic() + _CHECK_EVERY_SECONDS
         self._carefully(lambda: self._report_hopeless(round, rules))
         self._carefully(lambda: self._retire_silent(round))

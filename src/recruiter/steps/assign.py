@@ -109,7 +109,8 @@ def assign(
     entries = store.roster.read()
     roster = tuple(replace(worker, draining=True) if is_quiet(worker) else worker for worker in entries)
     open_pools = pools(roster)
-    # A function, because the assignment moves it: it is compared before the assignment, and kept after it.
+    # The facts on which jobs found ahead depend. A function, because each assignment moves the fence time among them:
+    # they are compared before the assignment, and kept after it.
     snapshot = partial(_snapshot, store, term, rules, open_pools)
     idle_round = Round(now, roster, lanes=None, reserved=reserved or {}, unreadable=entries.unreadable)
     if not must_query:
@@ -139,7 +140,8 @@ def _from_lookahead(
     open_pools: Sequence[WorkerPool],
     snapshot: Callable[[], object],
 ) -> Round | None:
-    """Assigns jobs that an earlier round has found beyond its room; None if they do not fill the room now."""
+    """Assigns jobs that an earlier round has found beyond its room, without a query. None if they do not fill the room
+    now, or if the snapshot has changed since: another write may have assigned them."""
     if len(open_pools) != 1:
         return None  # jobs are found ahead for a single pool only
     pool = open_pools[0]
@@ -161,7 +163,8 @@ def _plan_and_assign(
     lookahead: Lookahead,
     snapshot: Callable[[], object],
 ) -> Round:
-    """Plans the jobs of the lanes that the round has found, and assigns them."""
+    """Assigns jobs of the lanes that the round has found: first jobs of limited lanes, which need a plan, together with
+    the free jobs that compete for the same slots; then jobs of free lanes fill the room that is left."""
     packing = planner.plan_limited(round.reserved)
     # The buffer of a drained worker must empty: a planned job waits for one of its slots.
     not_drained = [worker for worker in round.roster if worker.id not in packing.drained]

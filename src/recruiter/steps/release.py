@@ -172,7 +172,7 @@ class _FlowPass:
         if flow is not None:
             has_ended = not self._steps.goes_on(self._id)
             if has_ended != flow.state.ended:  # its last step has ended, or an ended flow has got another step
-                yield self._lead(self._conclude)
+                yield self._in_fenced_transaction(self._conclude)
         if self._locked and self._failure is None:
             self._failure = DocumentLocked(f"another open transaction has written steps {self._locked}")
         if self._failure is not None:
@@ -199,9 +199,12 @@ class _FlowPass:
         return [dependent for dependent in dependents if pending.isdisjoint(dependent.last_after)]
 
     def _process(self, dependents: Sequence[Dependent]) -> Iterator[Released]:
+        """Decides about these steps in one transaction after the other, and releases the free ones after each. If a
+        transaction fails because of a document, each step is tried alone. Then the broken step is archived if MongoDB
+        refuses its new document; otherwise the error is kept for the end of the pass."""
         while dependents:
             try:
-                report, free, dependents = self._lead(partial(self._decide, dependents))
+                report, free, dependents = self._in_fenced_transaction(partial(self._decide, dependents))
                 yield report
                 if free:
                     released, locked = self._steps.release(free)
@@ -227,7 +230,7 @@ class _FlowPass:
             self._store.transactions.archive_reduced(id, ended, refused, now, self._term, self._holder)
         return Released(failed=[(dependent.id, reason)])
 
-    def _lead(self, write: Callable[[InTransaction], T]) -> T:
+    def _in_fenced_transaction(self, write: Callable[[InTransaction], T]) -> T:
         return self._store.transactions.lead(self._term, self._holder, write)
 
     # -- in the transaction --------------------------------------------------------------------------------------

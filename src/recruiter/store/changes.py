@@ -112,8 +112,8 @@ class Changes:
         return self._undo_where_held(change, free) if changed and change.postpones else changed
 
     def _undo_where_held(self, change: JobChange, ids: Sequence[JobId]) -> int:
-        """The third step (see above): undoes the change of jobs that a worker holds; returns the number of the
-        others."""
+        """Undoes the change of jobs that a worker holds by now: it may have fetched the old document. A later change of
+        the same job stays. Returns the number of jobs that keep the change."""
         held = self._roster.held()
         if taken := [id for id in ids if id in held]:
             self._scheduled.update_many({"_id": {"$in": taken}, **change.is_last}, change.undo)

@@ -323,23 +323,23 @@ def flow_from(document: Mapping[str, Any]) -> FlowStep | None:
     id, on = stored.get("id"), stored.get("on")
     if not isinstance(id, ObjectId) or on not in _ON:
         raise UnreadableDocument(f"flow is {shown(stored, 60)}; it must be the place of a step in its flow")
-    step, after = field.job_id("flow.step", stored.get("step")), _steps(stored, "many" if "many" in stored else "after")
     return FlowStep(
         id,
-        step,
-        after,
-        frozenset(_steps(stored, "any")),
-        _steps(stored, "takes"),
-        On(on) if on is not None else None,
-        added if isinstance(added := stored.get("added"), ObjectId) else None,
-        field.number(stored, "delay", None, least=0),
-        text_or_none(stored.get("name")),
-        frozenset(_steps(stored, "failed")),
-        moment_or_none(stored.get("due")),
-        tuple(field.texts(stored, "part", ())),
-        tuple(field.array(stored, "result_of", _depth, ())),
-        tuple(field.array(stored, "item_of", _depth, ())),
-        adder if is_job_id(adder := stored.get("adder")) else None,
+        step=field.job_id("flow.step", stored.get("step")),
+        # The steps in `after` are indexed. If there are more than MOST_INDEXED, they are in `many` instead.
+        after=_steps(stored, "many" if "many" in stored else "after"),
+        any=frozenset(_steps(stored, "any")),
+        takes=_steps(stored, "takes"),
+        on=On(on) if on is not None else None,
+        added=added if isinstance(added := stored.get("added"), ObjectId) else None,
+        delay=field.number(stored, "delay", None, least=0),
+        name=text_or_none(stored.get("name")),
+        failed=frozenset(_steps(stored, "failed")),
+        due=moment_or_none(stored.get("due")),
+        part=tuple(field.texts(stored, "part", ())),
+        result_of=tuple(field.array(stored, "result_of", _depth, ())),
+        item_of=tuple(field.array(stored, "item_of", _depth, ())),
+        adder=adder if is_job_id(adder := stored.get("adder")) else None,
     )
 
 
@@ -358,7 +358,8 @@ def _steps(stored: Mapping[str, Any], name: str) -> tuple[JobId, ...]:
 
 
 def read_fields(document: Mapping[str, Any]) -> Fields:
-    """The attributes of a job. Raises UnreadableDocument, or InvalidJob."""
+    """The attributes of a job; for a field that the document lacks, the default of `Job` applies. Raises
+    UnreadableDocument, or InvalidJob."""
     fields: Fields = {"args": {}}
     for name, attribute, read, required in _READ:
         if required or document.get(name) is not None:

@@ -251,6 +251,8 @@ class Console:
         return self._answer(request, html, question.button)
 
     async def _do(self, request: Request) -> Response:
+        """Does the action that a person has confirmed, and shows the outcome. The page with the question has put the
+        whole request into its field `what`; the person may have typed the other fields, such as the reason."""
         form = await request.form(max_files=0, max_fields=1100)
         pairs = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
         said = dict(pairs)

@@ -84,13 +84,15 @@ class Slot:
         self._adapter: TypeAdapter[Any] | None = None
 
     def store(self, value: Any) -> Any:
-        """The value as BSON takes it; raises Mismatch, or Refused if it fits and cannot travel."""
+        """The value in the form in which BSON stores it. Raises Mismatch if it does not fit the annotation, and Refused
+        if it fits but would not come back equal."""
         if type(value) in self.plain or (adapter := self.adapter) is None:
             return encode(value)
         try:
             checked = adapter.validate_python(value, strict=True)
         except Exception as error:
             raise self._mismatch(error, value) from None
+        # Pydantic may convert a value: then the job would get another value than the caller gave.
         if self._keeps and not (checked == value or same(value, checked)):
             raise Mismatch(f"{_changes(value, 'arrive', checked)}; expected {spelled(self.annotation)}")
         return encode(checked) if self._self_describing else self._stored_by_annotation(checked, adapter)

@@ -171,11 +171,12 @@ class InlineWorker:
         return report
 
     def perform(self, job: HeldJob) -> JobReport | None:
-        """Runs the job; returns its report, which counts when `conclude` has returned. None if it was interrupted."""
+        """Runs the job; returns its report, or None if it was interrupted. The job has ended only when `conclude` has
+        written its outcome."""
         held_jobs = self._core.held_jobs
         outcome, report = self._runner.perform(job)
         held_jobs.ended([(job.id, outcome)])
-        if report is not None and not self._mode.stays:
+        if report is not None and not self._mode.stays:  # a worker that stays would collect them for ever
             self.reports.append(report)
         return report
 

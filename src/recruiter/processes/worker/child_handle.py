@@ -290,7 +290,7 @@ class ChildHandle:
                     ended += 1
                     self._forget(number)
             # Otherwise it is about a job that has ended: a thread that the job left behind may still report progress.
-        if ended and self.tasks is not None:
+        if ended:
             self._pace.count(ended, now - self.answered_at)
             self.answered_at = now
         self._bytes_an_answer += 0.3 * (len(data) / max(1, ended) - self._bytes_an_answer)

@@ -357,9 +357,9 @@ class HeldJobs:
                 job = self._jobs.pop(id, None)
                 if job is not None:
                     self.outcomes_may_wait = min(self.outcomes_may_wait, self._outcome_may_wait(job))
-                marked = self._marks.pop(id, None)
+                marked = self._marks.pop(id, None)  # the job, if it was marked on its document as started
                 if marked is not None and outcome is None:
-                    outcome = not_started(marked)  # handed back: it loses its mark
+                    outcome = not_started(marked)  # handed back: its document must lose the mark
                 self._outcomes.append((id, outcome))
 
     def _outcome_may_wait(self, job: HeldJob) -> float:

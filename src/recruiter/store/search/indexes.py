@@ -95,9 +95,11 @@ class WaitingJobs:
     def _along_an_index(
         self, state: WaitingState, filter: JobFilter, now: datetime, after: Position | None
     ) -> Scan | None:
-        """The scan without bounds. The first index that applies is taken: it usually leaves the fewest jobs."""
+        """The scan without the bounds of a page: the index, the equalities on it, and the remaining conditions. Of the
+        indexes that apply, the first is taken: it usually leaves the fewest jobs."""
         conditions = matching.of_waiting(filter, now)
 
+        # Only the due index knows the lane: along another index, jobs in lanes aside must be left out.
         def scan(index: str, equal: Document, *answered: str, also: tuple[Document, ...] = (_IN_A_LANE,)) -> Scan:
             residual = (*matching.residual(conditions, *answered), *also)
             return Scan(self._scheduled, index, TURN, (equal,), residual=residual)
@@ -106,13 +108,15 @@ class WaitingJobs:
             return scan(scheduled.DUE, {"lane": _LANES_ASIDE[state]}, also=())
         if filter.ids:  # few: MongoDB sorts them
             return scan(BY_ID, conditions["ids"], "ids")
+        # `$gt ""`: MongoDB uses a partial index only for a query that implies its condition.
         if filter.urn:
             return scan(scheduled.BY_URN, {"urn": {"$in": list(filter.urn), "$gt": ""}}, "urn")
         if filter.owner:
             return scan(scheduled.BY_OWNER, {"username": {"$in": list(filter.owner), "$gt": ""}}, "owner")
         if filter.tag:
             return scan(scheduled.BY_TAG, {"tags": filter.tag[0]}, *(["tag"] if len(filter.tag) == 1 else []))
-        return self._in_lanes(filter, conditions, None if after is None else len(after) == len(_LANE_BY_LANE))
+        was_lane_by_lane = None if after is None else len(after) == len(_LANE_BY_LANE)  # a value for each field
+        return self._in_lanes(filter, conditions, was_lane_by_lane)
 
     def _in_lanes(self, filter: JobFilter, conditions: matching.Conditions, lane_by_lane: bool | None) -> Scan | None:
         """The scan of all lanes that may have such jobs, in the order of their turns if MongoDB can merge that many
