@@ -277,7 +277,7 @@ def test_a_checkpoint_that_the_code_does_not_use_any_more_is_reported(
         release(second, order)
         second.signal(id, "go")
         second.run("order")
-        told = "1 checkpoint of an earlier run not used by the code any more: 'charge'"
+        told = "1 checkpoint of an earlier run that the code no longer uses: 'charge'"
         assert told in second.explain(id)
         assert told in caplog.text
         second.signal(id, "on")
@@ -717,7 +717,7 @@ def test_a_field_that_the_type_of_a_result_has_lost_is_reported(local: Recruiter
     local.signal(job.id, "sent")
     jobs.run_due()
     assert job.result(5) == "1"
-    assert "fields of stored results not used by the code any more: note of 'charge'" in local.explain(job.id)
+    assert "fields of stored results that the code no longer uses: note of 'charge'" in local.explain(job.id)
 
 
 def test_changed_code_is_reported_by_a_job_that_ends_in_its_own_transaction(local: Recruiter, jobs: Sandbox) -> None:
@@ -735,7 +735,7 @@ def test_changed_code_is_reported_by_a_job_that_ends_in_its_own_transaction(loca
     names[0] = "pay"
     local.signal(job.id, "sent")
     jobs.run_due()
-    assert "not used by the code any more: 'charge'" in local.explain(job.id)
+    assert "that the code no longer uses: 'charge'" in local.explain(job.id)
 
 
 # -- signals that no wait takes --------------------------------------------------------------------------------------

@@ -232,7 +232,7 @@ def signal(
 
 
 def _pages(recruiter: Recruiter, wanted: JobFilter, limit: int, after: str | None, full: bool) -> Iterator[Page[Job]]:
-    """Yields pages until there are `limit` jobs (0: all), or no more. It may read very many others for that."""
+    """Yields pages until there are `limit` jobs (0: all), or until none is left. It may read very many other jobs."""
     looked_at = found = 0
     with looking() as tell:
         while True:

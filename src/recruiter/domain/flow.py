@@ -140,7 +140,7 @@ def culprits(step: FlowStep, states: Mapping[JobId, StepState]) -> list[JobId]:
 
 def conditional_steps(places: Iterable[FlowStep]) -> frozenset[JobId]:
     """The steps that run only if another step has failed, and the steps that need the success of such a step. If no
-    step fails they are skipped, and whoever waits for the whole flow does not miss them."""
+    step fails they are skipped, and a step that waits for the whole flow does not need them."""
     by_id = {place.step: place for place in places}
     found: set[JobId] = set()
     for id in in_order({id: [step for step in place.after if step in by_id] for id, place in by_id.items()}):

@@ -34,8 +34,8 @@ from recruiter.store.sessions import cluster_time
 _PATIENCE_MS = 10_000
 """The server waits this long for an event. A longer time means fewer operations on an idle system."""
 FLOW_JOBS, LULL_SECONDS = 16, 1.0
-"""If so many jobs arrive together, work flows: polling is cheaper than a stream until this time after the last of
-them."""
+"""Number of jobs that arrive together while work flows, and the time after the last of them for which polling is still
+cheaper than a stream."""
 _QUIET_SECONDS = 30.0
 """A passing failure of the stream is reported after this time: a new primary takes a few seconds."""
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.05, 1.0

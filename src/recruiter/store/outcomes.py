@@ -442,7 +442,7 @@ def ended_by_force(
     at: datetime,
 ) -> Outcome:
     """The outcome of a job whose process the supervisor killed because the job broke a limit: a failure with this
-    error, which the job's process could not report any more."""
+    error, which the job's process could no longer report."""
     policy = _policy(document, policies)
     if isinstance(policy, _UnknownToSupervisor):  # it retries without end, so this counts as a crash: these are bounded
         return crashed(document, policies, worker=worker, started_at=started_at, at=at, message=str(error))

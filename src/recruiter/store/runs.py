@@ -366,13 +366,13 @@ class Checkpoints:
         changes: list[str] = []
         if self._lost:
             lost = ", ".join(sorted(self._lost)[:_MAX_NAMES])
-            changes.append(f"fields of stored results not used by the code any more: {lost}")
+            changes.append(f"fields of stored results that the code no longer uses: {lost}")
         before = [name for name in self._before if not name.startswith((FAILURE, GAVE_UP))]
         unused = [name for name in before if name not in self._used]
         in_code = [name for name in self._used if name in before]
         if unused:
             number = plural(len(unused), "checkpoint")
-            changes.append(f"{number} of an earlier run not used by the code any more: {_names(unused)}")
+            changes.append(f"{number} of an earlier run that the code no longer uses: {_names(unused)}")
         elif in_code != before and len(self._threads) == 1:
             changes.append(
                 f"checkpoints in another order than in an earlier run: {_names(in_code)} instead of {_names(before)}"

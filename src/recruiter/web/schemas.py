@@ -365,7 +365,7 @@ class LimitRow:
     rate_count: int | None
     floating: bool
     holders: list[str]  # The first few jobs that hold it
-    source: str  # `declared`, or `set by ada, declared: 2 at once`
+    source: str  # `declared`, or by which user
     is_set: bool  # Whether a person has set it; the application declares the others
     values: dict[str, str]  # As the action `set-limit` takes them
 

@@ -171,7 +171,7 @@ class Limit:
             raise SettingsError(f"a limit of {self.subject} is a whole number of jobs, not {_shown(self.at_once)}")
 
     def __str__(self) -> str:
-        """Its bounds, for people: `3 at once, 100 per 1m`."""
+        """Its bounds, for people, such as `100 per 1m`."""
         ceiling = self.ceiling
         amount = None if ceiling is None else said(self.name, ceiling)[0] if self.kind == RESOURCE else str(ceiling)
         return ", ".join(filter(None, (amount and f"{amount} at once", str(self.rate or ""))))

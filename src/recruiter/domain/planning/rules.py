@@ -38,7 +38,7 @@ class Rules:
         return FLEET in self.paused
 
     def source(self, subject: str) -> str:
-        """Who set the limit of this subject, for people: `declared`, or `set by ada, declared: 2 at once`."""
+        """Who set the limit of this subject, for people: `declared`, or by which user, with the declared bounds."""
         if subject not in self.set_by:
             return "declared"
         declared = f", declared: {self.declared[subject]}" if subject in self.declared else ""

@@ -162,7 +162,7 @@ class DueJobs(ParsedCollection):
             for lane, priority in lowest_read.items():
                 lower = {} if priority is None else {"priority": {"$lt": priority}}
                 queries.append(({"lane": lane, **lower, **_due_by(now, held)}, _MAX_JOBS_COMPARED_FOR_AGE))
-            lowest_read = {}  # a lane in which no more jobs are found drops out
+            lowest_read = {}  # a lane without further jobs drops out
             first_jobs = self._first_of_each(queries, DUE, {"flow.due": 1})
             for candidate, since in parsed(NAME, first_jobs, lambda job: (_candidate(job), waits_after(job))):
                 lane = str(candidate.lane)
