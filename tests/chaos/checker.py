@@ -36,6 +36,8 @@ from tests.chaos.lateness import late_results
 _SETTLED_WITHIN = 5.0
 """Seconds from the end of a run until it is on record, if nothing is in the way; and until a worker that has lost its
 supervisor, or was frozen, starts nothing more."""
+_DEATH_SEEN_WITHIN = 0.3
+"""Seconds until a supervisor has noticed the death of a child."""
 _LEADS_AGAIN = 10.0
 """Seconds until MongoDB is of use again after a fault of its own, on a slow machine."""
 _MANY, _VERY_MANY = 20, 300
@@ -158,15 +160,18 @@ def _at_most_once(evidence: Evidence) -> Iterator[Violation]:
 
 
 def _losses_explained(evidence: Evidence) -> Iterator[Violation]:
-    """An at-most-once job that is lost has started, or was about to on a worker that was hit then. A worker that was
-    asked to stop is not hit: it hands back what it has not started."""
+    """An at-most-once job that is lost has started, or was about to: on a worker that was hit then, or in a child that
+    was. A worker that was asked to stop is not hit: it hands back what it has not started."""
     started = {run.job for run in evidence.runs if run.task == "once"}
     hits = Hits((fault for fault in evidence.faults if not fault.is_polite), evidence.dead_after)
+    of_children = [fault.at for fault in evidence.faults if fault.kind.startswith(("child", "guard"))]
     for document in evidence.archived:
         if document.get("why") == "lost" and str(document["_id"]) not in started:
             last = document.get("last_execution") or {}
             moment = last["ended_at"].timestamp() - evidence.epoch if "ended_at" in last else 0.0
             worker = str(last.get("worker") or "::0:")
+            if last.get("crashed") and any(0.0 <= moment - at <= _DEATH_SEEN_WITHIN for at in of_children):
+                continue  # its child had claimed it and had not written the first line
             if not hits.explain(Run(str(document["_id"]), "once", worker, 0, 0, moment, moment)):
                 yield Violation("losses explained", f"job {document['_id']} was lost on {worker} and never started")
 
