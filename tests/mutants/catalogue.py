@@ -287,7 +287,7 @@ MUTANTS = (
         "mark_stays",
         "an at-most-once job that did not start is handed back without its mark",
         _HELD,
-        "                    outcome = not_started(marked)  # handed back: it loses its mark\n",
+        "                    outcome = not_started(marked)  # handed back: its document must lose the mark\n",
         "                    pass\n",
         "tests/unit/test_held_jobs.py::TestMarking::test_one_that_goes_back_loses_its_mark",
     ),
