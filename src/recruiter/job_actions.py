@@ -115,7 +115,7 @@ _ALL = (
         "remove",
         "removing",
         "removed",
-        "They are removed for good, with their results, attempts and logs.",
+        "This is final: results, attempts and logs are removed too.",
         JobFilter.to_remove,
         has_author=False,
         danger=True,
