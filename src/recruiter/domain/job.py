@@ -73,6 +73,7 @@ class SignalWait(NamedTuple):
 
     @property
     def told(self) -> str:
+        """The signals that it waits for, in words."""
         return signals_told(self.names)
 
 

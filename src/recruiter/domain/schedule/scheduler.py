@@ -282,6 +282,7 @@ class Scheduler:
         return (template, self.schedule, self.overlap, self.late, self.window, self.must_succeed_within)
 
     def occurrence(self, instant: datetime, now: datetime) -> Job:
+        """The job of the occurrence at this time."""
         return replace(
             self.template,
             id=occurrence_id(self.urn, instant),
